@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A thin front for meson. `make help` lists the targets.
+PREFIX ?= /usr/local
+DESTDIR ?=
+MESON ?= meson
+NINJA ?= ninja
+V ?= 0
+MUSL_CC := $(shell command -v musl-gcc 2>/dev/null)
+
+PROG := build/prog
+LIB := build/lib
+ASAN := build/asan
+SANE := build/san/prog
+FUZZ := build/fuzz
+FUZZ_SECONDS ?= 60
+
+ifeq ($(V),0)
+QUIET := --quiet
+endif
+# Ubuntu 22.04's ninja knows --quiet, older ones do not.
+QUIET := $(shell $(NINJA) --help 2>&1 | grep -q -- --quiet && echo "$(QUIET)")
+
+# Meson's own words are shown only when it fails.
+build = @$(NINJA) -C $(1) build.ninja > $(1).log 2>&1 || { cat $(1).log; exit 1; }; $(NINJA) -C $(1) -k 0 $(QUIET)
+
+.PHONY: all programs library asan sanitized sources install uninstall check test unit fuzz bench soak format clean help FORCE
+
+all: programs library ## build the programs and the library
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+# The prefix is compiled in (where libcay looks for the keeper): another one is another configuration.
+build/prefix: FORCE
+	@mkdir -p build
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
+
+# musl is another platform as far as meson is concerned; without it the programs are static with the
+# system's C library, larger and slower to start.
+build/musl.cross: Makefile
+	@mkdir -p build
+	@multiarch=$$(cc -print-multiarch 2>/dev/null); { \
+	echo "[binaries]"; echo "c = '$(MUSL_CC)'"; echo "ar = 'ar'"; echo "strip = 'strip'"; \
+	echo "[built-in options]"; \
+	echo "c_args = ['-idirafter', '/usr/include', '-idirafter', '/usr/include/$$multiarch']"; \
+	echo "[properties]"; echo "needs_exe_wrapper = false"; \
+	echo "[host_machine]"; echo "system = 'linux'"; \
+	echo "cpu_family = '$$(uname -m)'"; echo "cpu = '$$(uname -m)'"; echo "endian = 'little'"; } > $@
+
+$(PROG)/build.ninja: build/prefix $(if $(MUSL_CC),build/musl.cross)
+	@$(if $(MUSL_CC),,echo "musl-gcc is missing (package musl-tools): the programs will start slower" >&2)
+	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r $(if $(MUSL_CC),--cross-file build/musl.cross) \
+		-Dpart=programs -Dstrip=true -Dprefix='$(PREFIX)' $(PROG) > $(PROG).log 2>&1 || { cat $(PROG).log; exit 1; }
+	@touch $@
+
+$(LIB)/build.ninja: build/prefix
+	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' $(LIB) \
+		> $(LIB).log 2>&1 || { cat $(LIB).log; exit 1; }
+	@touch $@
+
+$(ASAN)/build.ninja: build/prefix
+	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' \
+		-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 $(ASAN) \
+		> $(ASAN).log 2>&1 || { cat $(ASAN).log; exit 1; }
+	@touch $@
+
+$(SANE)/build.ninja: build/prefix
+	@mkdir -p build/san; [ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=programs -Dprefix='$(PREFIX)' \
+		-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 $(SANE) \
+		> $(SANE).log 2>&1 || { cat $(SANE).log; exit 1; }
+	@touch $@
+
+$(FUZZ)/build.ninja: build/prefix
+	@[ -e $@ ] && r=--reconfigure; CC=clang $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' -Dfuzzers=true \
+		-Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
+		$(FUZZ) > $(FUZZ).log 2>&1 || { cat $(FUZZ).log; exit 1; }
+	@touch $@
+
+sources: ## bring the file lists of src/*/meson.build up to date
+	@tools/sync-sources
+
+programs: sources $(PROG)/build.ninja ## build cay, cay-keeper, cay-init
+	$(call build,$(PROG))
+
+library: sources $(LIB)/build.ninja ## build libcay, unit tests, examples
+	$(call build,$(LIB))
+
+asan: sources $(ASAN)/build.ninja ## build the library part with ASan and UBSan
+	$(call build,$(ASAN))
+
+sanitized: sources $(SANE)/build.ninja ## programs with ASan and UBSan; then: CAY_TEST_BUILD=build/san tools/test integration
+	$(call build,$(SANE))
+
+install: all ## install below PREFIX (/usr/local)
+	@tools/install '$(PREFIX)' '$(DESTDIR)'
+
+uninstall: ## remove what install put there
+	@tools/install --remove '$(PREFIX)' '$(DESTDIR)'
+
+check: programs asan ## layers, sizes, format, static analysis, ASan + UBSan unit tests, fuzz corpora
+	@tools/check
+
+unit: library ## unit tests alone
+	@$(MESON) test -C $(LIB) --no-rebuild --print-errorlogs
+
+test: all asan ## everything: check, unit, integration, security
+	@tools/test
+
+fuzz: sources $(FUZZ)/build.ninja ## each fuzz target for FUZZ_SECONDS (60) with libFuzzer
+	$(call build,$(FUZZ))
+	@tools/fuzz $(FUZZ) $(FUZZ_SECONDS)
+
+bench: all ## the budgets, side by side with bubblewrap, crun and runc
+	@bench/run
+
+soak: all ## crash rounds and the thousand sandboxes
+	@tests/soak/run
+
+format: ## clang-format in place
+	@clang-format -i $$(find src include tests examples tools bench -name '*.[ch]')
+
+clean: ## remove build/
+	@rm -rf build

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cay program: a table of commands (commands.c) over libcay. One `struct cli` holds what the options
+ * of all commands fill, and what a command opened; it is made and freed by main.c.
+ *
+ *   - A command returns its exit code, or CLI_FAILED with cli->err filled: main prints the one line.
+ *   - Nothing is opened before a command needs it: start-up time is part of the product.
+ *   - Text that a sandbox chose never reaches a terminal with control bytes in it, unless it is the output
+ *     of a process or the content of a file.
+ */
+#ifndef CAY_CLI_CLI_H
+#define CAY_CLI_CLI_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/opt.h"
+#include "base/util.h"
+
+#define CLI_FAILED (-1)
+#define CLI_EXIT_TIMEOUT 124
+#define CLI_EXIT_ERROR 125
+#define CLI_EXIT_CANNOT_RUN 126
+#define CLI_EXIT_NOT_FOUND 127
+#define CLI_EXIT_SIGNAL 128
+
+/* A listing as text or JSON: a thousand sandboxes with all their labels, a tree of a million files. */
+#define CLI_MAX_LISTING (256u << 20)
+/* Output collected for --json, of each stream; beyond it "truncated" is true. */
+#define CLI_MAX_COLLECT (64u << 20)
+
+struct cli {
+    const struct command *command;
+    struct opt_arena arena;
+    struct cay_error err;
+    struct cay *cay;
+    struct cay_sandbox *sandbox;
+
+    struct cay_spec spec;
+    const char *const *env_files;
+    /* EXEC */
+    const char *const *env;
+    const char *workdir, *user, *shell;
+    bool detach, interactive, tty;
+    uint64_t timeout_ms;
+    bool has_timeout;
+    /* the rest, by name */
+    bool help, json, all, quiet, follow, force, recursive, long_form, tree, fixed, ignore_case, man;
+    const char *const *labels;
+    const char *include;
+    uint64_t tail, from, grace_ms, depth, limit, offset, size;
+    bool has_tail, has_grace;
+    uint32_t mode;
+    struct cay_lifetime lifetime;
+};
+
+struct command {
+    const char *name;
+    int (*run)(struct cli *cli, const struct opt_args *args);
+    const struct opt *options;
+    size_t n_options;
+    bool spec;                 /* takes the SPEC options, too */
+    const struct command *sub; /* commands below it, ended by a zeroed one; then `run` is NULL */
+    const char *operands;      /* as usage shows them */
+    const char *summary;       /* one line, no full stop */
+    const char *details;       /* sentences for help and the manual page, or NULL */
+    size_t min, max;           /* operands */
+    size_t command_at;         /* the operand, counted from 1, where a command with own options starts */
+    const char *complete;      /* what operands are: 'i' id, 'f' file, 's' signal, 'w' shell name, '.' other;
+                                  the last letter stands for all that follow */
+};
+
+#define CLI_MANY SIZE_MAX
+
+extern const struct command cli_commands[];
+
+/* Fills groups (room for 4) with the option tables of a command. */
+void cli_groups(struct cli *cli, const struct command *command, struct opt_group *groups);
+
+/* ---- shared by the commands (util.c) -------------------------------------------------------------- */
+
+int cli_open(struct cli *cli);
+/* cli->sandbox = the sandbox `id`; closes the one before. */
+int cli_get(struct cli *cli, const char *id);
+/* Writes everything to a descriptor, waiting where it is full; -1 with errno. */
+int cli_write(int fd, const void *data, size_t size);
+/* Writes a finished buffer to standard output. */
+int cli_print(struct cli *cli, struct cay_buf *out);
+/* One line on stderr: "cay: ..." or, with --json, the error as JSON. */
+void cli_report(const struct cli *cli, const struct cay_error *err);
+/* "cay: " + text on stderr, for what is worth a line but is no error. */
+void cli_note(const char *fmt, ...) CAY_PRINTF(1, 2);
+/* Colour codes are wanted on this descriptor: a terminal, and no NO_COLOR. */
+bool cli_colour(int fd);
+/* Adds text from a sandbox, without control bytes if `plain`. */
+void cli_add(struct cay_buf *out, const char *text, bool plain);
+
+/* A descriptor as a cay_sink or cay_source; `eno` says why it ended the call. */
+struct cli_stream {
+    int fd;
+    int eno;
+};
+int cli_sink(const void *bytes, size_t size, void *data);
+ssize_t cli_source(void *buffer, size_t size, void *data);
+
+/* "12.5M", "3m" for tables. */
+#define CLI_SHORT 24
+const char *cli_size(uint64_t bytes, char buffer[static CLI_SHORT]);
+const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT]);
+
+/* JSON members: `"name":value`, with a comma before them unless they follow '{' or '['. */
+void json_comma(struct cay_buf *out);
+void json_key(struct cay_buf *out, const char *name);
+void json_str(struct cay_buf *out, const char *name, const char *value);
+void json_num(struct cay_buf *out, const char *name, uint64_t value);
+void json_bool(struct cay_buf *out, const char *name, bool value);
+/* {"K":"V",...} from a list of "K=V". */
+void json_pairs(struct cay_buf *out, const char *name, char *const *pairs);
+void json_exit(struct cay_buf *out, const struct cay_exit *e);
+/* The same JSON text with line breaks and indentation. */
+void json_pretty(struct cay_buf *out, const char *json, size_t size);
+
+/* ---- the commands --------------------------------------------------------------------------------- */
+
+#define CLI_COMMAND(name) int cmd_##name(struct cli *cli, const struct opt_args *args)
+/* run.c */
+CLI_COMMAND(run);
+CLI_COMMAND(create);
+CLI_COMMAND(exec);
+CLI_COMMAND(shell);
+/* proc.c */
+CLI_COMMAND(procs);
+CLI_COMMAND(attach);
+CLI_COMMAND(wait);
+CLI_COMMAND(signal);
+CLI_COMMAND(logs);
+/* list.c */
+CLI_COMMAND(ps);
+CLI_COMMAND(inspect);
+CLI_COMMAND(stats);
+CLI_COMMAND(doctor);
+/* life.c */
+CLI_COMMAND(pause);
+CLI_COMMAND(resume);
+CLI_COMMAND(stop);
+CLI_COMMAND(kill);
+CLI_COMMAND(rm);
+CLI_COMMAND(update);
+/* fs.c */
+CLI_COMMAND(fs_ls);
+CLI_COMMAND(fs_cat);
+CLI_COMMAND(fs_put);
+CLI_COMMAND(fs_rm);
+CLI_COMMAND(fs_mkdir);
+CLI_COMMAND(fs_mv);
+CLI_COMMAND(fs_stat);
+CLI_COMMAND(fs_find);
+CLI_COMMAND(fs_grep);
+CLI_COMMAND(fs_watch);
+/* cp.c */
+CLI_COMMAND(cp);
+/* help.c, completion.c */
+CLI_COMMAND(help);
+CLI_COMMAND(version);
+CLI_COMMAND(completion);
+
+/* `cay COMMAND --help`. `parent` is the command above a sub-command, or NULL. */
+int cli_help(struct cli *cli, const struct command *parent, const struct command *command);
+void cli_usage(struct cay_buf *out, const struct command *parent, const struct command *command);
+
+#endif

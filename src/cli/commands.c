@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The whole command line in tables: every command, its options, its operands and what is said about it.
+ * Help, the manual page and the completions are printed from these tables, so they cannot drift.
+ */
+#include "cli/cli.h"
+
+#define AT(member) offsetof(struct cli, member)
+#define FLAG(name, letter, member, help) OPT(name, letter, OPT_FLAG, AT(member), NULL, help)
+#define JSON FLAG("json", 0, json, "print JSON")
+#define ENV_FILE \
+    OPT("env-file", 0, OPT_STRV, AT(env_files), "FILE", "environment from a file of K=V lines", .max = 16)
+#define EXEC_MODE                                                         \
+    FLAG("interactive", 'i', interactive, "pass standard input on"),      \
+        FLAG("tty", 't', tty, "give it a terminal"),                      \
+        OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME",           \
+            "kill it and all it started after this long; exit code 124"), \
+        OPT("shell", 'c', OPT_STR, AT(shell), "STRING", "run a shell string instead of a command")
+#define EXEC_PLACE                                                                                           \
+    OPT("env", 'e', OPT_ENV, AT(env), "K=V", "set an environment variable; K alone passes on the caller's"), \
+        ENV_FILE, OPT("workdir", 'w', OPT_STR, AT(workdir), "DIR", "working directory inside"),              \
+        OPT("user", 'u', OPT_STR, AT(user), "USER", "user inside: a name, or UID[:GID]")
+#define AS_USER OPT("user", 'u', OPT_STR, AT(user), "USER", "act as this user of the sandbox")
+#define LIMIT OPT("limit", 0, OPT_COUNT, AT(limit), "N", "stop after this many", .nonzero = true)
+#define MODE OPT("mode", 'm', OPT_MODE, AT(mode), "MODE", "permission bits in octal")
+
+static const struct opt run_options[] = {
+    ENV_FILE,
+    EXEC_MODE,
+    FLAG("detach", 'd', detach, "leave it running in the background and print the sandbox's id"),
+    FLAG("json", 0, json, "print one JSON object with output and result at the end"),
+};
+static const struct opt create_options[] = {ENV_FILE, JSON};
+static const struct opt exec_options[] = {
+    EXEC_PLACE,
+    EXEC_MODE,
+    FLAG("detach", 'd', detach, "leave it running in the background and print its process number"),
+    FLAG("json", 0, json, "print one JSON object with output and result at the end"),
+};
+static const struct opt shell_options[] = {EXEC_PLACE};
+static const struct opt json_options[] = {JSON};
+static const struct opt attach_options[] = {
+    OPT("from", 0, OPT_COUNT, AT(from), "N", "start at this byte of its output; default: 0"),
+    FLAG("interactive", 'i', interactive, "pass standard input on"),
+    FLAG("tty", 't', tty, "it has a terminal: pass key strokes and window sizes on"),
+};
+static const struct opt wait_options[] = {
+    OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME", "give up after this long; exit code 124",
+        .extra = AT(has_timeout)),
+    JSON,
+};
+static const struct opt signal_options[] = {FLAG("tree", 0, tree, "to everything that it started, too")};
+static const struct opt ps_options[] = {
+    FLAG("all", 'a', all, "also those that have ended"),
+    FLAG("quiet", 'q', quiet, "ids only"),
+    OPT("label", 0, OPT_STRV, AT(labels), "K[=V]", "only those with this label; all given must match",
+        .max = 64),
+    JSON,
+};
+static const struct opt logs_options[] = {
+    FLAG("follow", 'f', follow, "go on with what comes"),
+    OPT("tail", 0, OPT_COUNT, AT(tail), "N", "only the last N lines", .extra = AT(has_tail)),
+};
+static const struct opt stop_options[] = {
+    OPT("grace", 0, OPT_DURATION, AT(grace_ms), "TIME", "time between SIGTERM and SIGKILL; default: 10s",
+        .extra = AT(has_grace)),
+};
+static const struct opt rm_options[] = {FLAG("force", 'f', force, "running and missing ones, too")};
+static const struct opt update_options[] = {
+    OPT("ttl", 0, OPT_DURATION, AT(lifetime.ttl_ms), "TIME", "end it this long from now; 0: never",
+        .extra = AT(lifetime.set_ttl)),
+    OPT("idle", 0, OPT_DURATION, AT(lifetime.idle_ms), "TIME", "end it after this long without use; 0: never",
+        .extra = AT(lifetime.set_idle)),
+};
+static const struct opt cp_options[] = {AS_USER};
+static const struct opt help_options[] = {FLAG("man", 0, man, "print the manual page, for man(1)")};
+
+static const struct opt ls_options[] = {
+    AS_USER,
+    FLAG("long", 'l', long_form, "mode, owner, size, time and link target, too"),
+    FLAG("recursive", 'R', recursive, "directories below it, too"),
+    OPT("depth", 0, OPT_COUNT, AT(depth), "N", "this many levels", .nonzero = true),
+    JSON,
+};
+static const struct opt cat_options[] = {
+    AS_USER,
+    OPT("offset", 0, OPT_SIZE, AT(offset), "N", "start at this byte"),
+    OPT("size", 0, OPT_SIZE, AT(size), "N", "this many bytes at most", .nonzero = true),
+};
+static const struct opt put_options[] = {AS_USER, MODE};
+static const struct opt fs_rm_options[] = {
+    AS_USER,
+    FLAG("recursive", 'r', recursive, "directories with all that is in them"),
+    FLAG("force", 'f', force, "what is not there is no error"),
+};
+static const struct opt user_options[] = {AS_USER};
+static const struct opt stat_options[] = {AS_USER, FLAG("follow", 'L', follow, "of what a link points to"),
+                                          JSON};
+static const struct opt find_options[] = {AS_USER, LIMIT, JSON};
+static const struct opt grep_options[] = {
+    AS_USER,
+    FLAG("fixed", 'F', fixed, "the pattern is a string, not a regular expression"),
+    FLAG("ignore-case", 'i', ignore_case, "upper and lower case are the same"),
+    OPT("include", 0, OPT_STR, AT(include), "GLOB", "only in files of this name"),
+    LIMIT,
+    JSON,
+};
+static const struct opt watch_options[] = {AS_USER,
+                                           FLAG("recursive", 'r', recursive, "directories below it, too"),
+                                           FLAG("json", 0, json, "print one JSON object a line")};
+
+#define OPTIONS(table) .options = table, .n_options = CAY_COUNT(table)
+#define ONE_ID .operands = "ID", .min = 1, .max = 1, .complete = "i"
+#define IDS .operands = "ID...", .min = 1, .max = CLI_MANY, .complete = "i"
+
+static const struct command fs_commands[] = {
+    {.name = "ls",
+     .run = cmd_fs_ls,
+     OPTIONS(ls_options),
+     .operands = "ID [PATH]",
+     .min = 1,
+     .max = 2,
+     .complete = "i.",
+     .summary = "list a directory"},
+    {.name = "cat",
+     .run = cmd_fs_cat,
+     OPTIONS(cat_options),
+     .operands = "ID PATH...",
+     .min = 2,
+     .max = CLI_MANY,
+     .complete = "i.",
+     .summary = "print files"},
+    {.name = "put",
+     .run = cmd_fs_put,
+     OPTIONS(put_options),
+     .operands = "ID PATH [FILE]",
+     .min = 2,
+     .max = 3,
+     .complete = "i.f",
+     .summary = "write a file from standard input or FILE",
+     .details = "The new content replaces the old in one step; missing directories are made."},
+    {.name = "rm",
+     .run = cmd_fs_rm,
+     OPTIONS(fs_rm_options),
+     .operands = "ID PATH...",
+     .min = 2,
+     .max = CLI_MANY,
+     .complete = "i.",
+     .summary = "remove files"},
+    {.name = "mkdir",
+     .run = cmd_fs_mkdir,
+     OPTIONS(put_options),
+     .operands = "ID PATH...",
+     .min = 2,
+     .max = CLI_MANY,
+     .complete = "i.",
+     .summary = "make directories and those above them"},
+    {.name = "mv",
+     .run = cmd_fs_mv,
+     OPTIONS(user_options),
+     .operands = "ID FROM TO",
+     .min = 3,
+     .max = 3,
+     .complete = "i.",
+     .summary = "move or rename"},
+    {.name = "stat",
+     .run = cmd_fs_stat,
+     OPTIONS(stat_options),
+     .operands = "ID PATH...",
+     .min = 2,
+     .max = CLI_MANY,
+     .complete = "i.",
+     .summary = "show type, size, mode, owner and time"},
+    {.name = "find",
+     .run = cmd_fs_find,
+     OPTIONS(find_options),
+     .operands = "ID PATH [GLOB]",
+     .min = 2,
+     .max = 3,
+     .complete = "i.",
+     .summary = "find files by name",
+     .details = "GLOB is matched with the last part of the path, or with all of it if it has a slash."},
+    {.name = "grep",
+     .run = cmd_fs_grep,
+     OPTIONS(grep_options),
+     .operands = "ID PATH PATTERN",
+     .min = 3,
+     .max = 3,
+     .complete = "i.",
+     .summary = "search the content of files",
+     .details = "PATTERN is a POSIX extended regular expression. Exit code 1: nothing was found."},
+    {.name = "watch",
+     .run = cmd_fs_watch,
+     OPTIONS(watch_options),
+     .operands = "ID PATH",
+     .min = 2,
+     .max = 2,
+     .complete = "i.",
+     .summary = "print changes as they happen, until interrupted"},
+    {0},
+};
+
+const struct command cli_commands[] = {
+    {.name = "run",
+     .run = cmd_run,
+     OPTIONS(run_options),
+     .spec = true,
+     .operands = "[--] CMD [ARG...]",
+     .max = CLI_MANY,
+     .command_at = 1,
+     .complete = ".",
+     .summary = "run a command in a new sandbox, then remove it",
+     .details =
+         "Output and exit code are the command's. The first interrupt or termination signal is passed on "
+         "to the command, the second kills it."},
+    {.name = "create",
+     .run = cmd_create,
+     OPTIONS(create_options),
+     .spec = true,
+     .operands = "",
+     .summary = "create a sandbox and print its id",
+     .details = "With --name and the same options as before it is the same sandbox again."},
+    {.name = "exec",
+     .run = cmd_exec,
+     OPTIONS(exec_options),
+     .operands = "ID [--] CMD [ARG...]",
+     .min = 1,
+     .max = CLI_MANY,
+     .command_at = 2,
+     .complete = "i.",
+     .summary = "run a command in a sandbox"},
+    {.name = "shell",
+     .run = cmd_shell,
+     OPTIONS(shell_options),
+     ONE_ID,
+     .summary = "open an interactive shell in a sandbox"},
+    {.name = "procs",
+     .run = cmd_procs,
+     OPTIONS(json_options),
+     ONE_ID,
+     .summary = "list the commands of a sandbox, with those that ended"},
+    {.name = "attach",
+     .run = cmd_attach,
+     OPTIONS(attach_options),
+     .operands = "ID PROC",
+     .min = 2,
+     .max = 2,
+     .complete = "ip",
+     .summary = "print the output of a command until it ends",
+     .details = "The exit code is the command's. An interrupted attach leaves the command alone."},
+    {.name = "wait",
+     .run = cmd_wait,
+     OPTIONS(wait_options),
+     .operands = "ID PROC",
+     .min = 2,
+     .max = 2,
+     .complete = "ip",
+     .summary = "wait until a command ends; the exit code is its own"},
+    {.name = "signal",
+     .run = cmd_signal,
+     OPTIONS(signal_options),
+     .operands = "ID PROC SIGNAL",
+     .min = 3,
+     .max = 3,
+     .complete = "ips",
+     .summary = "send a signal to a command"},
+    {.name = "ps", .run = cmd_ps, OPTIONS(ps_options), .operands = "", .summary = "list sandboxes"},
+    {.name = "inspect",
+     .run = cmd_inspect,
+     OPTIONS(json_options),
+     ONE_ID,
+     .summary = "print all about a sandbox as JSON"},
+    {.name = "stats",
+     .run = cmd_stats,
+     OPTIONS(json_options),
+     .operands = "[ID]",
+     .max = 1,
+     .complete = "i",
+     .summary = "show what sandboxes use of CPU, memory, disk"},
+    {.name = "logs",
+     .run = cmd_logs,
+     OPTIONS(logs_options),
+     ONE_ID,
+     .summary = "print the output of all commands of a sandbox"},
+    {.name = "cp",
+     .run = cmd_cp,
+     OPTIONS(cp_options),
+     .operands = "SRC DST",
+     .min = 2,
+     .max = 2,
+     .complete = "f",
+     .summary = "copy files and directories into or out of a sandbox",
+     .details = "One side is ID:PATH, the other a path on the host, or - for a tar stream on standard input "
+                "or output."},
+    {.name = "fs",
+     .sub = fs_commands,
+     .operands = "COMMAND ID PATH...",
+     .summary = "work with files in a sandbox"},
+    {.name = "pause", .run = cmd_pause, IDS, .summary = "freeze all processes of sandboxes"},
+    {.name = "resume", .run = cmd_resume, IDS, .summary = "let paused sandboxes go on"},
+    {.name = "update",
+     .run = cmd_update,
+     OPTIONS(update_options),
+     ONE_ID,
+     .summary = "change how long a sandbox may live"},
+    {.name = "stop",
+     .run = cmd_stop,
+     OPTIONS(stop_options),
+     IDS,
+     .summary = "end sandboxes: SIGTERM, then SIGKILL; their records stay"},
+    {.name = "kill", .run = cmd_kill, IDS, .summary = "end sandboxes at once; their records stay"},
+    {.name = "rm", .run = cmd_rm, OPTIONS(rm_options), IDS, .summary = "remove sandboxes and all they hold"},
+    {.name = "doctor",
+     .run = cmd_doctor,
+     OPTIONS(json_options),
+     .operands = "",
+     .summary = "say what this host can and cannot do",
+     .details = "Exit code 0: sandboxes work here; 1: they do not."},
+    {.name = "completion",
+     .run = cmd_completion,
+     .operands = "bash|zsh|fish",
+     .min = 1,
+     .max = 1,
+     .complete = "w",
+     .summary = "print the completion script of a shell"},
+    {.name = "version",
+     .run = cmd_version,
+     OPTIONS(json_options),
+     .operands = "",
+     .summary = "print the version"},
+    {.name = "help",
+     .run = cmd_help,
+     OPTIONS(help_options),
+     .operands = "[COMMAND [COMMAND]]",
+     .max = 2,
+     .complete = "c",
+     .summary = "explain a command"},
+    {0},
+};

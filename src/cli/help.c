@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* help and version: everything said here comes from the tables of commands.c. */
+#include "cli/cli.h"
+#include "cli/man.h"
+
+#include <string.h>
+
+/* Where the explanation of an option starts. */
+#define HELP_COLUMN 32
+
+void cli_usage(struct cay_buf *out, const struct command *parent, const struct command *command)
+{
+    buf_str(out, "cay ");
+    if (parent)
+        buf_fmt(out, "%s ", parent->name);
+    buf_str(out, command->name);
+    if (command->n_options || command->spec)
+        buf_str(out, " [OPTION...]");
+    if (*command->operands)
+        buf_fmt(out, " %s", command->operands);
+}
+
+static void add_option(struct cay_buf *out, const struct opt *opt)
+{
+    size_t start = out->size;
+    if (opt->letter)
+        buf_fmt(out, "  -%c, --%s", opt->letter, opt->name);
+    else
+        buf_fmt(out, "      --%s", opt->name);
+    if (opt->metavar)
+        buf_fmt(out, " %s", opt->metavar);
+    size_t used = out->size - start;
+    buf_fmt(out, "%*s%s\n", used + 2 > HELP_COLUMN ? 2 : (int)(HELP_COLUMN - used), "", opt->help);
+}
+
+static void add_commands(struct cay_buf *out, const struct command *table)
+{
+    for (const struct command *c = table; c->name; c++)
+        buf_fmt(out, "  %-12s%s\n", c->name, c->summary);
+}
+
+int cli_help(struct cli *cli, const struct command *parent, const struct command *command)
+{
+    autobuf struct cay_buf out = CAY_BUF(1u << 20);
+    struct opt_group groups[4];
+    cli_groups(cli, command, groups);
+    buf_str(&out, "Usage: ");
+    cli_usage(&out, parent, command);
+    buf_fmt(&out, "\n\n%c%s.", command->summary[0] - 'a' + 'A', command->summary + 1);
+    if (command->details)
+        buf_fmt(&out, " %s", command->details);
+    if (command->sub) {
+        buf_str(&out, "\n\nCommands:\n");
+        add_commands(&out, command->sub);
+        return cli_print(cli, &out);
+    }
+    buf_str(&out, "\n\nOptions:\n");
+    for (const struct opt_group *g = groups; g->table; g++)
+        for (size_t i = 0; i < g->n; i++)
+            add_option(&out, &g->table[i]);
+    return cli_print(cli, &out);
+}
+
+static int overview(struct cli *cli)
+{
+    autobuf struct cay_buf out = CAY_BUF(1u << 20);
+    buf_str(&out, "Usage: cay COMMAND [OPTION...] [ARGUMENT...]\n\n"
+                  "Sandboxes on this machine, with no daemon.\n\nCommands:\n");
+    add_commands(&out, cli_commands);
+    buf_str(&out, "\n'cay help COMMAND' explains a command. Try: cay run -- python3 -c 'print(6 * 7)'\n");
+    return cli_print(cli, &out);
+}
+
+int cmd_help(struct cli *cli, const struct opt_args *args)
+{
+    const struct command *table = cli_commands, *parent = NULL, *found = NULL;
+    if (cli->man) {
+        autobuf struct cay_buf out = CAY_BUF(1u << 20);
+        man_page(cli, &out);
+        return cli_print(cli, &out);
+    }
+    if (args->n == 0)
+        return overview(cli);
+    for (size_t i = 0; i < args->n; i++) {
+        parent = found;
+        found = NULL;
+        for (const struct command *c = table; c && c->name && !found; c++)
+            if (strcmp(c->name, args->operands[i]) == 0)
+                found = c;
+        if (!found)
+            return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%.64s'; 'cay help' lists them",
+                            args->operands[i]);
+        table = found->sub;
+    }
+    return cli_help(cli, parent, found);
+}
+
+int cmd_version(struct cli *cli, const struct opt_args *args)
+{
+    (void)args;
+    autobuf struct cay_buf out = CAY_BUF(4096);
+    if (cli->json) {
+        buf_str(&out, "{");
+        json_str(&out, "version", cay_version());
+        buf_str(&out, "}\n");
+    } else {
+        buf_fmt(&out, "cay %s\n", cay_version());
+    }
+    return cli_print(cli, &out);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/man.h"
+
+/* Text for troff: dashes that can be copied, and no accidental requests. */
+static void text(struct cay_buf *out, const char *plain)
+{
+    for (const char *p = plain; *p; p++) {
+        if (*p == '-')
+            buf_str(out, "\\-");
+        else if (*p == '\\')
+            buf_str(out, "\\e");
+        else if (*p == '\'')
+            buf_str(out, "\\(aq");
+        else if (*p == '.' && (p == plain || p[-1] == '\n'))
+            buf_str(out, "\\&.");
+        else
+            buf_add(out, p, 1);
+    }
+}
+
+static void option(struct cay_buf *out, const struct opt *opt)
+{
+    buf_str(out, ".TP\n\\fB");
+    if (opt->letter)
+        buf_fmt(out, "\\-%c\\fR, \\fB", opt->letter);
+    buf_str(out, "\\-\\-");
+    text(out, opt->name);
+    buf_str(out, "\\fR");
+    if (opt->metavar) {
+        buf_str(out, " \\fI");
+        text(out, opt->metavar);
+        buf_str(out, "\\fR");
+    }
+    buf_str(out, "\n");
+    text(out, opt->help);
+    buf_str(out, ".\n");
+}
+
+static void command(struct cay_buf *out, const struct command *parent, const struct command *c)
+{
+    buf_str(out, ".SS ");
+    buf_fmt(out, "\"cay %s%s%s\"\n", parent ? parent->name : "", parent ? " " : "", c->name);
+    if (!c->sub) {
+        autobuf struct cay_buf usage = CAY_BUF(4096);
+        cli_usage(&usage, parent, c);
+        buf_str(out, ".B ");
+        text(out, buf_cstr(&usage));
+        buf_str(out, "\n.PP\n");
+    }
+    char first = c->summary[0];
+    buf_fmt(out, "%c", first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first);
+    text(out, c->summary + 1);
+    buf_str(out, ".\n");
+    if (c->details) {
+        text(out, c->details);
+        buf_str(out, "\n");
+    }
+    if (c->spec)
+        buf_str(out, "The options of SANDBOX OPTIONS apply, too.\n");
+    for (size_t i = 0; i < c->n_options; i++)
+        option(out, &c->options[i]);
+}
+
+static const char head[] = ".\\\" SPDX-License-Identifier: Apache-2.0\n"
+                           ".\\\" Printed by 'cay help --man' from the tables of src/cli/commands.c.\n"
+                           ".TH CAY 1 \"\" \"cay\" \"User Commands\"\n"
+                           ".SH NAME\ncay \\- sandboxes on this machine, with no daemon\n"
+                           ".SH SYNOPSIS\n.B cay\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
+                           ".SH DESCRIPTION\n"
+                           ".B cay\nruns commands and code that nobody has reviewed in sandboxes: own file "
+                           "system, processes, users, "
+                           "limits, and no network. It works on the state directory of the user who runs it, "
+                           "as root or not, and needs "
+                           "no daemon.\n";
+
+static const char tail[] =
+    ".SH EXIT STATUS\n"
+    "Of \\fBrun\\fR, \\fBexec\\fR, \\fBshell\\fR, \\fBattach\\fR and \\fBwait\\fR it is the exit status of "
+    "the "
+    "command. Besides:\n"
+    ".TP\n124\nThe time given with \\fB\\-\\-timeout\\fR ran out.\n"
+    ".TP\n125\ncay itself failed; one line on standard error says why.\n"
+    ".TP\n126\nThe command cannot be run.\n"
+    ".TP\n127\nThe command was not found.\n"
+    ".TP\n128+\\fIN\\fR\nSignal \\fIN\\fR ended the command.\n"
+    ".SH VALUES\n"
+    "Sizes are a number of bytes, or a number with K, M, G or T in powers of 1024: 512M, 1.5G. "
+    "Times are a number of seconds, or numbers with ms, s, m, h or d: 250ms, 15m, 1h30m. "
+    "With \\fB\\-\\-json\\fR errors are JSON on standard error, too: "
+    "{\"error\":{\"code\":\"not_found\",\"message\":\"...\"}}.\n"
+    ".SH ENVIRONMENT\n"
+    ".TP\n.B CAY_STATE_DIR\nWhere sandboxes are kept; default: /var/lib/cay as root, else "
+    "$XDG_DATA_HOME/cay.\n"
+    ".TP\n.B CAY_RUN_DIR\nWhere running ones have their sockets; default: /run/cay as root, else "
+    "$XDG_RUNTIME_DIR/cay.\n"
+    ".TP\n.B CAY_CONFIG\nThe config file; see \\fBcay.conf\\fR(5).\n"
+    ".TP\n.B NO_COLOR\nIf set and not empty: no colours.\n"
+    ".SH FILES\n.TP\n.I /etc/cay/cay.conf\nImage aliases and defaults; see \\fBcay.conf\\fR(5).\n"
+    ".SH EXAMPLES\n.nf\n"
+    "cay run \\-\\- python3 \\-c \\(aqprint(6 * 7)\\(aq\n"
+    "cay run \\-\\-memory 256M \\-\\-timeout 10s \\-v ./src:/src:ro \\-w /src \\-\\- make test\n"
+    "cay create \\-\\-name box \\-\\-ttl 1h\n"
+    "cay exec box \\-\\- sh \\-c \\(aqecho hello > /tmp/a\\(aq\n"
+    "cay cp box:/tmp/a .\n"
+    "cay rm \\-f box\n"
+    ".fi\n"
+    ".SH SEE ALSO\n\\fBcay.conf\\fR(5)\n";
+
+void man_page(struct cli *cli, struct cay_buf *out)
+{
+    (void)cli;
+    buf_str(out, head);
+    buf_str(out, ".SH COMMANDS\nEvery command knows \\fB\\-h\\fR, \\fB\\-\\-help\\fR.\n");
+    for (const struct command *c = cli_commands; c->name; c++) {
+        command(out, NULL, c);
+        for (const struct command *sub = c->sub; sub && sub->name; sub++)
+            command(out, c, sub);
+    }
+    buf_str(out, ".SH SANDBOX OPTIONS\nWhat a sandbox is made of; for \\fBrun\\fR and \\fBcreate\\fR. "
+                 "Defaults for all of them can be set in \\fBcay.conf\\fR(5).\n");
+    for (size_t i = 0; i < opt_spec_count; i++)
+        option(out, &opt_spec[i]);
+    buf_str(out, tail);
+}

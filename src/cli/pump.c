@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: standard input is only read when the connection to the keeper has room for it, so that a
+ * process which does not read never keeps us from printing and from signals. Signals come by descriptor:
+ * there is no handler and no global state.
+ */
+#include "cli/pump.h"
+
+#include "cli/cli.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+
+/* Read at once from standard input: below what a socket has free when it says that it is writable. */
+#define INPUT_CHUNK (32u << 10)
+
+struct state {
+    struct pump *pump;
+    struct cay_exit *exit;
+    struct cay_error *err;
+    bool input_open;
+    size_t pending; /* bytes of `chunk` that wait for room */
+    unsigned signals_seen;
+    char *chunk; /* owned; made when there is input */
+};
+
+/* Not yet at an end. */
+#define GO_ON (-1)
+
+int pump_signals(struct cay_error *err)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGQUIT);
+    sigaddset(&set, SIGWINCH);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot watch signals");
+    /* Blocked but not read: writing to a closed pipe is then an error like any other. */
+    sigaddset(&set, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return fd;
+}
+
+void pump_window(uint16_t *rows, uint16_t *cols)
+{
+    struct winsize size = {0};
+    for (int fd = 0; fd <= 2; fd++)
+        if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row && size.ws_col) {
+            *rows = size.ws_row;
+            *cols = size.ws_col;
+            return;
+        }
+    *rows = 24;
+    *cols = 80;
+}
+
+static int on_output(struct state *s, const struct cay_event *event)
+{
+    size_t stream = event->stream == 2;
+    struct cay_buf *buf = s->pump->out[stream];
+    if (buf) {
+        size_t room = buf->max - buf->size;
+        if (event->size > room)
+            s->pump->cut = true;
+        buf_add(buf, event->data, CAY_MIN(event->size, room));
+        return GO_ON;
+    }
+    if (cli_write(stream ? STDERR_FILENO : STDOUT_FILENO, event->data, event->size) == 0)
+        return GO_ON;
+    if (errno == EPIPE)
+        return PUMP_PIPE;
+    cay_fail_errno(s->err, errno, "cannot write to standard %s", stream ? "error" : "output");
+    return PUMP_FAILED;
+}
+
+/* All events that are there; with timeout -1 all that will ever be. */
+static int on_events(struct state *s, int timeout)
+{
+    for (;;) {
+        struct cay_event event;
+        int n = cay_proc_next(s->pump->proc, timeout, &event, s->err);
+        if (n < 0)
+            return PUMP_FAILED;
+        if (n == 0)
+            return timeout < 0 ? (int)PUMP_DONE : GO_ON;
+        if (event.kind == CAY_EVENT_EXIT) {
+            *s->exit = event.exit;
+            return PUMP_EXIT;
+        }
+        int end = on_output(s, &event);
+        if (end != GO_ON)
+            return end;
+    }
+}
+
+/* What a terminal would do: interrupts reach all of the command, the rest its main process. */
+static int pass_signal(struct state *s, int signal)
+{
+    struct pump *pump = s->pump;
+    bool again = s->signals_seen++ > 0;
+    if (!pump->own) {
+        *s->exit = (struct cay_exit){.signal = signal};
+        return PUMP_SIGNAL;
+    }
+    bool tree = again || signal != SIGTERM;
+    if (cay_signal(pump->sandbox, cay_proc_pid(pump->proc), again ? SIGKILL : signal, tree, s->err) == 0)
+        return GO_ON;
+    /* It may just have ended, and its exit be on the way; a second signal is a wish to leave in any case. */
+    *s->exit = (struct cay_exit){.signal = signal};
+    return again ? (int)PUMP_SIGNAL : GO_ON;
+}
+
+static int on_signals(struct state *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->pump->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGWINCH) {
+            uint16_t rows, cols;
+            pump_window(&rows, &cols);
+            if (s->pump->tty)
+                cay_proc_resize(s->pump->proc, rows, cols, NULL);
+            continue;
+        }
+        int end = pass_signal(s, (int)info.ssi_signo);
+        if (end != GO_ON)
+            return end;
+    }
+    return GO_ON;
+}
+
+/* A process that is gone or closed its input is no error: its exit follows. */
+static void send_input(struct state *s)
+{
+    if (cay_proc_write(s->pump->proc, s->chunk, s->pending, NULL) < 0)
+        s->input_open = false;
+    s->pending = 0;
+}
+
+static void read_input(struct state *s)
+{
+    if (!s->chunk)
+        s->chunk = malloc(INPUT_CHUNK);
+    ssize_t n = s->chunk ? read(STDIN_FILENO, s->chunk, INPUT_CHUNK) : 0;
+    if (n > 0) {
+        s->pending = (size_t)n;
+        return;
+    }
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    s->input_open = false;
+    cay_proc_close_stdin(s->pump->proc, NULL);
+}
+
+static int loop(struct state *s)
+{
+    struct pump *pump = s->pump;
+    if (pump->signals < 0 && !pump->input)
+        return on_events(s, -1);
+    int end = on_events(s, 0); /* what came with the answer to the start is not seen by poll */
+    while (end == GO_ON) {
+        bool reading = s->input_open && s->pending == 0;
+        struct pollfd fds[] = {
+            {.fd = cay_proc_fd(pump->proc), .events = (short)(POLLIN | (s->pending ? POLLOUT : 0))},
+            {.fd = pump->signals, .events = POLLIN},
+            {.fd = reading ? STDIN_FILENO : -1, .events = POLLIN},
+        };
+        if (poll(fds, CAY_COUNT(fds), -1) < 0 && errno != EINTR) {
+            cay_fail_errno(s->err, errno, "cannot wait for output");
+            return PUMP_FAILED;
+        }
+        if (fds[0].revents & ~POLLOUT)
+            end = on_events(s, 0);
+        if (end == GO_ON && fds[1].revents)
+            end = on_signals(s);
+        if (end == GO_ON && s->pending && fds[0].revents & POLLOUT)
+            send_input(s);
+        if (end == GO_ON && fds[2].revents)
+            read_input(s);
+    }
+    return end;
+}
+
+enum pump_end pump_run(struct pump *pump, struct cay_exit *exit, struct cay_error *err)
+{
+    struct state s = {.pump = pump, .exit = exit, .err = err, .input_open = pump->input};
+    struct termios saved;
+    bool raw = pump->tty && pump->input && tcgetattr(STDIN_FILENO, &saved) == 0;
+    if (raw) {
+        struct termios changed = saved;
+        cfmakeraw(&changed);
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &changed);
+    }
+    int end = loop(&s);
+    if (raw)
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
+    free(s.chunk);
+    return (enum pump_end)end;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stream between a process in a sandbox and this terminal: output out, input in, signals and window
+ * sizes across, the terminal restored whatever happens. Used by run, exec, shell, attach and logs.
+ */
+#ifndef CAY_CLI_PUMP_H
+#define CAY_CLI_PUMP_H
+
+#include "base/buf.h"
+
+struct pump {
+    struct cay_sandbox *sandbox;
+    struct cay_proc *proc;
+    int signals;            /* from pump_signals, or -1: signals do to us what they do */
+    bool input;             /* pass standard input on */
+    bool tty;               /* the process has a terminal; ours becomes raw if `input` */
+    bool own;               /* signals are passed on to the process; else they end the stream */
+    struct cay_buf *out[2]; /* stdout, stderr: collected here; NULL: written through */
+    bool cut;               /* out: a buffer was full, the rest was dropped */
+};
+
+enum pump_end {
+    PUMP_EXIT,   /* the process ended: `exit` is filled */
+    PUMP_DONE,   /* nothing more to read */
+    PUMP_SIGNAL, /* a signal ended the stream, `exit.signal` */
+    PUMP_PIPE,   /* nobody reads our output any more */
+    PUMP_FAILED, /* see the error */
+};
+
+/* Blocks the signals that a pump handles and returns a descriptor for them, or -1. */
+int pump_signals(struct cay_error *err);
+enum pump_end pump_run(struct pump *pump, struct cay_exit *exit, struct cay_error *err);
+/* Size of our terminal; 24 x 80 where there is none. */
+void pump_window(uint16_t *rows, uint16_t *cols);
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run, create, exec, shell: from options to a spec and an exec, and from an exit to an exit code. */
+#include "cli/cli.h"
+#include "cli/pump.h"
+
+#include "base/limits.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+
+/* ---- environment and mounts ----------------------------------------------------------------------- */
+
+/* Appends one line of an environment file to a list; the text is copied. */
+static int add_env_line(struct cli *cli, const char *const **list, const char *line, size_t size)
+{
+    static const struct opt entry = OPT("env", 0, OPT_ENV, 0, "K=V", NULL);
+    while (size && (line[0] == ' ' || line[0] == '\t'))
+        line++, size--;
+    if (size && line[size - 1] == '\r')
+        size--;
+    if (size == 0 || line[0] == '#')
+        return 0;
+    char *copy = opt_strndup(&cli->arena, line, size);
+    if (!copy)
+        return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
+    return opt_set(&cli->arena, &entry, (void *)list, copy, true, &cli->err);
+}
+
+static int read_env_file(struct cli *cli, const char *file, const char *const **list)
+{
+    autofree char *text = malloc(CAY_MAX_CONFIG);
+    if (!text)
+        return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
+    ssize_t size = cay_read_file_at(AT_FDCWD, file, text, CAY_MAX_CONFIG);
+    if (size < 0)
+        return cay_fail_errno(&cli->err, errno, "cannot read the environment file %s", file);
+    unsigned number = 1;
+    for (const char *line = text, *end = text + size; line < end; number++) {
+        size_t n = strcspn(line, "\n");
+        if (add_env_line(cli, list, line, n) < 0)
+            return cay_fail_context(&cli->err, "%s:%u", file, number);
+        line += n + 1;
+    }
+    return 0;
+}
+
+/* Files first, so that what was given by name wins. */
+static int merge_env_files(struct cli *cli, const char *const **list)
+{
+    if (!cli->env_files)
+        return 0;
+    const char *const *given = *list;
+    *list = NULL;
+    for (const char *const *file = cli->env_files; *file; file++)
+        if (read_env_file(cli, *file, list) < 0)
+            return -1;
+    for (; given && *given; given++)
+        if (opt_append(&cli->arena, list, *given, OPT_MAX_LIST, &cli->err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Host paths are the caller's: relative ones are relative to where the caller is. */
+static int make_mounts_absolute(struct cli *cli)
+{
+    struct cay_mount *mounts = (struct cay_mount *)cli->spec.mounts; /* made by our own options */
+    char here[CAY_MAX_PATH] = "";
+    for (size_t i = 0; i < cli->spec.n_mounts; i++) {
+        const char *source = mounts[i].source;
+        if (source[0] == '/')
+            continue;
+        if (!here[0] && !getcwd(here, sizeof(here)))
+            return cay_fail_errno(&cli->err, errno, "cannot find the current directory");
+        char *path = opt_alloc(&cli->arena, strlen(here) + strlen(source) + 2);
+        if (!path)
+            return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
+        stpcpy(stpcpy(stpcpy(path, here), "/"), source);
+        mounts[i].source = path;
+    }
+    return 0;
+}
+
+static int finish_spec(struct cli *cli)
+{
+    if (merge_env_files(cli, &cli->spec.env) < 0)
+        return -1;
+    return make_mounts_absolute(cli);
+}
+
+/* A program in a terminal wants to know its kind. */
+static int pass_term(struct cli *cli, struct cay_exec *exec)
+{
+    const char *term = getenv("TERM");
+    for (const char *const *e = cli->spec.env; e && *e; e++)
+        if (strncmp(*e, "TERM=", 5) == 0)
+            term = NULL;
+    for (const char *const *e = exec->env; e && *e; e++)
+        if (strncmp(*e, "TERM=", 5) == 0)
+            term = NULL;
+    if (!term)
+        return 0;
+    char *pair = opt_alloc(&cli->arena, strlen(term) + sizeof("TERM="));
+    if (!pair)
+        return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
+    stpcpy(stpcpy(pair, "TERM="), term);
+    return opt_append(&cli->arena, &exec->env, pair, OPT_MAX_LIST, &cli->err);
+}
+
+/* ---- running -------------------------------------------------------------------------------------- */
+
+static int fill_exec(struct cli *cli, const char *const *command, struct cay_exec *out)
+{
+    *out = (struct cay_exec){
+        .argv = cli->shell ? NULL : command,
+        .shell = cli->shell,
+        .env = cli->env,
+        .cwd = cli->workdir,
+        .user = cli->user,
+        .want_stdin = cli->interactive,
+        .pty = cli->tty,
+        .timeout_ms = cli->timeout_ms,
+    };
+    if (cli->shell && command[0])
+        return cay_fail(&cli->err, CAY_E_INVALID, "-c STRING and a command ('%.64s') exclude each other",
+                        command[0]);
+    if (!cli->shell && !command[0])
+        return cay_fail(&cli->err, CAY_E_INVALID, "expected a command to run, or -c STRING");
+    if (merge_env_files(cli, &out->env) < 0)
+        return -1;
+    if (!cli->tty)
+        return 0;
+    pump_window(&out->rows, &out->cols);
+    return pass_term(cli, out);
+}
+
+static int print_result(struct cli *cli, const struct pump *pump, const struct cay_exit *e)
+{
+    /* Escapes may blow a byte up to six. */
+    autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT * 12ul + 4096);
+    struct cay_exit shown = *e;
+    shown.truncated |= pump->cut;
+    buf_str(&out, "{");
+    json_exit(&out, &shown);
+    json_key(&out, "stdout");
+    buf_json_n(&out, pump->out[0]->data, pump->out[0]->size);
+    json_key(&out, "stderr");
+    buf_json_n(&out, pump->out[1]->data, pump->out[1]->size);
+    buf_str(&out, "}\n");
+    return cli_print(cli, &out);
+}
+
+static int finish(struct cli *cli, const struct pump *pump, enum pump_end end, const struct cay_exit *e)
+{
+    switch (end) {
+    case PUMP_EXIT:
+        if (cli->json)
+            return print_result(cli, pump, e) < 0 ? CLI_FAILED : e->exit_code;
+        if (e->timed_out)
+            cli_note("timed out after %llu ms; it and all it started were killed",
+                     (unsigned long long)(e->duration_us / 1000));
+        else if (e->oom && e->exit_code)
+            cli_note("the sandbox ran out of memory; --memory gives it more");
+        return e->exit_code;
+    case PUMP_PIPE:
+        cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);
+        return CLI_EXIT_SIGNAL + SIGPIPE;
+    case PUMP_SIGNAL:
+        return CLI_EXIT_SIGNAL + e->signal;
+    case PUMP_DONE:
+        return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
+    case PUMP_FAILED:
+        return CLI_FAILED;
+    }
+    return CLI_FAILED;
+}
+
+/* Starts it in cli->sandbox and stays with it to its end. */
+static int run_to_end(struct cli *cli, const struct cay_exec *exec)
+{
+    autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT), err_out = CAY_BUF(CLI_MAX_COLLECT);
+    struct pump pump = {.sandbox = cli->sandbox, .input = cli->interactive, .tty = cli->tty, .own = true};
+    struct cay_exit e = {0};
+    if (cli->json) {
+        pump.out[0] = &out;
+        pump.out[1] = &err_out;
+    }
+    /* Only now: a signal before this ends us, and an ephemeral sandbox with us. */
+    pump.signals = pump_signals(&cli->err);
+    if (pump.signals < 0)
+        return CLI_FAILED;
+    int code = CLI_FAILED;
+    if (cay_start(cli->sandbox, exec, &pump.proc, &cli->err) == 0)
+        code = finish(cli, &pump, pump_run(&pump, &e, &cli->err), &e);
+    cay_proc_free(pump.proc);
+    close(pump.signals);
+    return code;
+}
+
+static int start_detached(struct cli *cli, const struct cay_exec *exec, bool print_id)
+{
+    struct cay_proc *proc = NULL;
+    if (cay_start(cli->sandbox, exec, &proc, &cli->err) < 0)
+        return CLI_FAILED;
+    autobuf struct cay_buf out = CAY_BUF(4096);
+    if (cli->json) {
+        buf_str(&out, "{");
+        json_str(&out, "id", cay_sandbox_id(cli->sandbox));
+        json_num(&out, "pid", (uint64_t)cay_proc_pid(proc));
+        buf_str(&out, "}\n");
+    } else if (print_id) {
+        buf_fmt(&out, "%s\n", cay_sandbox_id(cli->sandbox));
+    } else {
+        buf_fmt(&out, "%ld\n", (long)cay_proc_pid(proc));
+    }
+    cay_proc_free(proc);
+    return cli_print(cli, &out);
+}
+
+int cmd_run(struct cli *cli, const struct opt_args *args)
+{
+    struct cay_exec exec;
+    const char *const *files;
+    cli->spec.ephemeral = !cli->detach;
+    if (finish_spec(cli) < 0)
+        return CLI_FAILED;
+    /* The environment is the sandbox's here. */
+    files = cli->env_files;
+    cli->env_files = NULL;
+    int filled = fill_exec(cli, (const char *const *)args->operands, &exec);
+    cli->env_files = files;
+    if (filled < 0 || cli_open(cli) < 0)
+        return CLI_FAILED;
+    bool existed = cli->detach && cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    cay_sandbox_free(cli->sandbox);
+    cli->sandbox = NULL;
+    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+        return CLI_FAILED;
+    if (!cli->detach)
+        return run_to_end(cli, &exec);
+    int code = start_detached(cli, &exec, true);
+    if (code == CLI_FAILED && !existed)
+        cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
+    return code;
+}
+
+int cmd_create(struct cli *cli, const struct opt_args *args)
+{
+    (void)args;
+    if (finish_spec(cli) < 0 || cli_open(cli) < 0 ||
+        cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+        return CLI_FAILED;
+    autobuf struct cay_buf out = CAY_BUF(4096);
+    if (cli->json) {
+        buf_str(&out, "{");
+        json_str(&out, "id", cay_sandbox_id(cli->sandbox));
+        buf_str(&out, "}\n");
+    } else {
+        buf_fmt(&out, "%s\n", cay_sandbox_id(cli->sandbox));
+    }
+    return cli_print(cli, &out);
+}
+
+int cmd_exec(struct cli *cli, const struct opt_args *args)
+{
+    struct cay_exec exec;
+    if (fill_exec(cli, (const char *const *)args->operands + 1, &exec) < 0 ||
+        cli_get(cli, args->operands[0]) < 0)
+        return CLI_FAILED;
+    return cli->detach ? start_detached(cli, &exec, false) : run_to_end(cli, &exec);
+}
+
+int cmd_shell(struct cli *cli, const struct opt_args *args)
+{
+    static const char *const command[] = {"/bin/sh", "-c",
+                                          "command -v bash >/dev/null 2>&1 && exec bash; exec sh", NULL};
+    struct cay_exec exec;
+    cli->interactive = true;
+    cli->tty = isatty(STDIN_FILENO); /* a script on standard input wants no echo */
+    if (fill_exec(cli, command, &exec) < 0 || cli_get(cli, args->operands[0]) < 0)
+        return CLI_FAILED;
+    return run_to_end(cli, &exec);
+}

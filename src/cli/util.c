@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands share: opening, printing, reporting, sizes and times, JSON members. */
+#include "cli/cli.h"
+
+#include "base/table.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+int cli_open(struct cli *cli)
+{
+    return cli->cay ? 0 : cay_open(NULL, &cli->cay, &cli->err);
+}
+
+int cli_get(struct cli *cli, const char *id)
+{
+    if (cli_open(cli) < 0)
+        return -1;
+    cay_sandbox_free(cli->sandbox);
+    cli->sandbox = NULL;
+    return cay_get(cli->cay, id, &cli->sandbox, &cli->err);
+}
+
+int cli_write(int fd, const void *data, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = write(fd, (const char *)data + done, size - done);
+        if (n >= 0) {
+            done += (size_t)n;
+        } else if (errno == EAGAIN) {
+            struct pollfd p = {.fd = fd, .events = POLLOUT};
+            poll(&p, 1, -1);
+        } else if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int cli_print(struct cli *cli, struct cay_buf *out)
+{
+    if (buf_failed(out))
+        return cay_fail(&cli->err, CAY_E_TOO_LARGE, "the listing is too large to print");
+    if (cli_write(STDOUT_FILENO, out->data, out->size) < 0)
+        return cay_fail_errno(&cli->err, errno, "cannot write to standard output");
+    return 0;
+}
+
+void cli_report(const struct cli *cli, const struct cay_error *err)
+{
+    autobuf struct cay_buf line = CAY_BUF(8192);
+    if (cli->json) {
+        buf_str(&line, "{\"error\":{");
+        json_str(&line, "code", cay_code_name(err->code));
+        json_str(&line, "message", err->text);
+        buf_str(&line, "}}\n");
+    } else {
+        buf_str(&line, "cay: ");
+        buf_str(&line, err->text);
+        buf_str(&line, "\n");
+    }
+    cli_write(STDERR_FILENO, line.data, line.size);
+}
+
+void cli_note(const char *fmt, ...)
+{
+    char text[1024] = "cay: ";
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text + 5, sizeof(text) - 6, fmt, ap);
+    va_end(ap);
+    size_t size = strlen(text);
+    table_plain(text, size);
+    text[size] = '\n';
+    cli_write(STDERR_FILENO, text, size + 1);
+}
+
+bool cli_colour(int fd)
+{
+    const char *no = getenv("NO_COLOR");
+    return !(no && *no) && isatty(fd);
+}
+
+void cli_add(struct cay_buf *out, const char *text, bool plain)
+{
+    size_t start = out->size;
+    if (buf_str(out, text) == 0 && plain)
+        table_plain(out->data + start, out->size - start);
+}
+
+int cli_sink(const void *bytes, size_t size, void *data)
+{
+    struct cli_stream *stream = data;
+    if (cli_write(stream->fd, bytes, size) == 0)
+        return 0;
+    stream->eno = errno;
+    return -1;
+}
+
+ssize_t cli_source(void *buffer, size_t size, void *data)
+{
+    struct cli_stream *stream = data;
+    ssize_t n;
+    do
+        n = read(stream->fd, buffer, size);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        stream->eno = errno;
+    return n;
+}
+
+const char *cli_size(uint64_t bytes, char buffer[static CLI_SHORT])
+{
+    static const char units[] = "BKMGTPE";
+    size_t unit = 0;
+    uint64_t tenths = bytes * 10;
+    if (bytes > UINT64_MAX / 10)
+        return "-";
+    for (; tenths >= 10240 && unit + 2 < sizeof(units); unit++)
+        tenths /= 1024;
+    if (unit == 0 || tenths % 10 == 0 || tenths >= 1000)
+        snprintf(buffer, CLI_SHORT, "%llu%c", (unsigned long long)tenths / 10, units[unit]);
+    else
+        snprintf(buffer, CLI_SHORT, "%llu.%llu%c", (unsigned long long)tenths / 10,
+                 (unsigned long long)tenths % 10, units[unit]);
+    return buffer;
+}
+
+const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT])
+{
+    static const struct {
+        uint64_t ms;
+        const char *unit;
+    } units[] = {{86400000, "d"}, {3600000, "h"}, {60000, "m"}, {1000, "s"}};
+    for (size_t i = 0; i < CAY_COUNT(units); i++)
+        /* Two of the smaller unit say more than one of the larger. */
+        if (ms >= 2 * units[i].ms || i + 1 == CAY_COUNT(units)) {
+            snprintf(buffer, CLI_SHORT, "%llu%s", (unsigned long long)(ms / units[i].ms), units[i].unit);
+            break;
+        }
+    return buffer;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------- */
+
+void json_comma(struct cay_buf *out)
+{
+    char last = out->size ? out->data[out->size - 1] : '{';
+    if (last != '{' && last != '[' && last != '\n')
+        buf_str(out, ",");
+}
+
+void json_key(struct cay_buf *out, const char *name)
+{
+    json_comma(out);
+    buf_json(out, name);
+    buf_str(out, ":");
+}
+
+void json_str(struct cay_buf *out, const char *name, const char *value)
+{
+    json_key(out, name);
+    if (value)
+        buf_json(out, value);
+    else
+        buf_str(out, "null");
+}
+
+void json_num(struct cay_buf *out, const char *name, uint64_t value)
+{
+    json_key(out, name);
+    buf_fmt(out, "%llu", (unsigned long long)value);
+}
+
+void json_bool(struct cay_buf *out, const char *name, bool value)
+{
+    json_key(out, name);
+    buf_str(out, value ? "true" : "false");
+}
+
+void json_pairs(struct cay_buf *out, const char *name, char *const *pairs)
+{
+    json_key(out, name);
+    buf_str(out, "{");
+    for (; pairs && *pairs; pairs++) {
+        size_t key = strcspn(*pairs, "=");
+        json_comma(out);
+        buf_json_n(out, *pairs, key);
+        buf_str(out, ":");
+        buf_json(out, (*pairs)[key] ? *pairs + key + 1 : "");
+    }
+    buf_str(out, "}");
+}
+
+void json_exit(struct cay_buf *out, const struct cay_exit *e)
+{
+    json_num(out, "pid", (uint64_t)e->pid);
+    json_num(out, "exit_code", (uint64_t)e->exit_code);
+    json_num(out, "signal", (uint64_t)e->signal);
+    json_bool(out, "timed_out", e->timed_out);
+    json_bool(out, "truncated", e->truncated);
+    json_bool(out, "oom", e->oom);
+    json_num(out, "duration_ms", e->duration_us / 1000);
+    json_num(out, "cpu_ms", e->cpu_us / 1000);
+    json_num(out, "peak_memory", e->peak_memory);
+}
+
+static void new_line(struct cay_buf *out, size_t depth)
+{
+    buf_fmt(out, "\n%*s", (int)(CAY_MIN(depth, (size_t)100) * 2), "");
+}
+
+void json_pretty(struct cay_buf *out, const char *json, size_t size)
+{
+    size_t depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < size; i++) {
+        char c = json[i];
+        if (quoted) {
+            buf_add(out, &c, 1);
+            if (c == '\\' && i + 1 < size)
+                buf_add(out, &json[++i], 1);
+            else if (c == '"')
+                quoted = false;
+            continue;
+        }
+        if (strchr(" \t\r\n", c))
+            continue;
+        quoted = c == '"';
+        bool empty = i + 1 < size && ((c == '{' && json[i + 1] == '}') || (c == '[' && json[i + 1] == ']'));
+        if (empty) {
+            buf_add(out, &json[i++], 2);
+            continue;
+        }
+        if (c == '}' || c == ']')
+            new_line(out, depth > 0 ? --depth : 0);
+        buf_add(out, &c, 1);
+        if (c == '{' || c == '[')
+            new_line(out, ++depth);
+        else if (c == ',')
+            new_line(out, depth);
+        else if (c == ':')
+            buf_str(out, " ");
+    }
+    buf_str(out, "\n");
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making and removing the control groups of one sandbox. What differs between v2 and hybrid is in tables
+ * of file names; the code is the same. cgroup_control.c steers what runs in them, cgroup_stats.c reads
+ * numbers, cgroup_host.c looks at the host.
+ */
+#include "jail/cgroup.h"
+
+#include "base/err.h"
+#include "base/util.h"
+#include "jail/cgroup_host.h"
+#include "jail/sys.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* How long a killed sandbox may take to disappear. */
+#define WAIT_DEAD_MS 2000
+/* Directories below <id>: execs, and nothing below them. */
+#define MAX_DEPTH 4
+#define CPU_PERIOD_US 100000u
+
+enum value { VALUE_MEMORY, VALUE_PIDS, VALUE_QUOTA, VALUE_QUOTA_PERIOD, VALUE_TEXT };
+
+struct limit_file {
+    enum cgroup_part part;
+    const char *name;
+    enum value value;
+    const char *text; /* VALUE_TEXT; written when `of` is set, or always if `of` is VALUE_TEXT */
+    enum value of;
+    bool optional; /* kernels without it exist, and the sandbox is safe without it */
+};
+
+static const struct limit_file limits_v2[] = {
+    {CGROUP_MEMORY, "memory.max", VALUE_MEMORY, NULL, VALUE_MEMORY, false},
+    {CGROUP_MEMORY, "memory.swap.max", VALUE_TEXT, "0", VALUE_MEMORY, true},
+    {CGROUP_MEMORY, "memory.oom.group", VALUE_TEXT, "1", VALUE_MEMORY, true},
+    {CGROUP_PIDS, "pids.max", VALUE_PIDS, NULL, VALUE_PIDS, false},
+    {CGROUP_CPU, "cpu.max", VALUE_QUOTA_PERIOD, NULL, VALUE_QUOTA, false},
+    {CGROUP_UNIFIED, "cgroup.max.descendants", VALUE_TEXT, "4096", VALUE_TEXT, true},
+    {CGROUP_UNIFIED, "cgroup.max.depth", VALUE_TEXT, "1", VALUE_TEXT, true},
+};
+
+/* memsw counts memory and swap together: the same number means no swap. Its period is 100 ms at birth. */
+static const struct limit_file limits_hybrid[] = {
+    {CGROUP_MEMORY, "memory.limit_in_bytes", VALUE_MEMORY, NULL, VALUE_MEMORY, false},
+    {CGROUP_MEMORY, "memory.memsw.limit_in_bytes", VALUE_MEMORY, NULL, VALUE_MEMORY, true},
+    {CGROUP_PIDS, "pids.max", VALUE_PIDS, NULL, VALUE_PIDS, false},
+    {CGROUP_CPU, "cpu.cfs_quota_us", VALUE_QUOTA, NULL, VALUE_QUOTA, false},
+};
+
+static bool limit_set(const struct cgroup_limits *limits, enum value what)
+{
+    switch (what) {
+    case VALUE_MEMORY:
+        return limits->memory;
+    case VALUE_PIDS:
+        return limits->pids;
+    case VALUE_QUOTA:
+    case VALUE_QUOTA_PERIOD:
+        return limits->cpus_milli;
+    case VALUE_TEXT:
+        return true;
+    }
+    return false;
+}
+
+static void limit_text(const struct cgroup_limits *limits, const struct limit_file *file, char out[48])
+{
+    /* The kernel refuses a quota below one millisecond. */
+    uint64_t quota = limits->cpus_milli * (CPU_PERIOD_US / 1000);
+    quota = CAY_MAX(quota, 1000);
+    switch (file->value) {
+    case VALUE_MEMORY:
+        snprintf(out, 48, "%llu", (unsigned long long)limits->memory);
+        break;
+    case VALUE_PIDS:
+        snprintf(out, 48, "%llu", (unsigned long long)limits->pids);
+        break;
+    case VALUE_QUOTA:
+        snprintf(out, 48, "%llu", (unsigned long long)quota);
+        break;
+    case VALUE_QUOTA_PERIOD:
+        snprintf(out, 48, "%llu %u", (unsigned long long)quota, CPU_PERIOD_US);
+        break;
+    case VALUE_TEXT:
+        snprintf(out, 48, "%s", file->text);
+        break;
+    }
+}
+
+/* 0; or -1 with errno and the file that would not have it. */
+static int write_limits(const struct cgroup *cg, const char **failed)
+{
+    bool v2 = cg->kind == CGROUP_V2;
+    const struct limit_file *table = v2 ? limits_v2 : limits_hybrid;
+    size_t n = v2 ? CAY_COUNT(limits_v2) : CAY_COUNT(limits_hybrid);
+    for (size_t i = 0; i < n; i++) {
+        char text[48];
+        if (!limit_set(&cg->limits, table[i].of))
+            continue;
+        limit_text(&cg->limits, &table[i], text);
+        *failed = table[i].name;
+        int dir = cg->dir[v2 ? CGROUP_UNIFIED : table[i].part];
+        if (cay_write_file_at(dir, table[i].name, text) < 0 && !(table[i].optional && errno == ENOENT))
+            return -1;
+    }
+    return 0;
+}
+
+static void forget(struct cgroup *cg)
+{
+    for (int part = 0; part < CGROUP_PARTS; part++)
+        cg->base[part] = cg->dir[part] = cg->tasks[part] = -1;
+}
+
+/* Controllers mounted together share their directory; only the first of them owns it. */
+static int find_twin(const struct cgroup *cg, int part)
+{
+    struct stat here, there;
+    if (part == CGROUP_UNIFIED || fstat(cg->base[part], &here) < 0)
+        return -1;
+    for (int twin = CGROUP_MEMORY; twin < part; twin++)
+        if (cg->base[twin] >= 0 && fstat(cg->base[twin], &there) == 0 && there.st_dev == here.st_dev)
+            return twin;
+    return -1;
+}
+
+static int open_part(struct cgroup *cg, int part)
+{
+    cg->dir[part] = openat(cg->base[part], cg->id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return cg->dir[part] < 0 ? -1 : 0;
+}
+
+static int make_part(struct cgroup *cg, const struct cgroup_host *host, int part)
+{
+    cg->base[part] = cgroup_host_base(host, (enum cgroup_part)part, true);
+    if (cg->base[part] < 0)
+        return -1;
+    int twin = find_twin(cg, part);
+    if (twin >= 0) {
+        close_fd(&cg->base[part]);
+        cg->dir[part] = fcntl(cg->dir[twin], F_DUPFD_CLOEXEC, 0);
+        return cg->dir[part] < 0 ? -1 : 0;
+    }
+    if (mkdirat(cg->base[part], cg->id, 0755) < 0) {
+        close_fd(&cg->base[part]); /* not ours: the undo must not remove it */
+        return -1;
+    }
+    if (open_part(cg, part) < 0)
+        return -1;
+    if (part == CGROUP_UNIFIED)
+        return 0;
+    cg->tasks[part] = openat(cg->dir[part], "tasks", O_WRONLY | O_CLOEXEC);
+    return cg->tasks[part] < 0 ? -1 : 0;
+}
+
+static int make_parts(struct cgroup *cg, const struct cgroup_host *host, struct cay_error *err)
+{
+    for (int part = 0; part < CGROUP_PARTS; part++) {
+        bool wanted = part != CGROUP_CPU || cg->limits.cpus_milli;
+        if (!wanted || (cg->kind == CGROUP_V2 && part != CGROUP_UNIFIED))
+            continue;
+        if (make_part(cg, host, part) == 0)
+            continue;
+        if (part == CGROUP_IO && errno != EEXIST)
+            continue; /* only numbers come from it */
+        if (errno == EEXIST)
+            return cay_fail(err, CAY_E_CONFLICT, "control group %s/%s/%s exists already", host->parent[part],
+                            cgroup_base_name(), cg->id);
+        if (part == CGROUP_CPU && !*host->parent[part])
+            return cay_fail(err, CAY_E_UNSUPPORTED,
+                            "a cpu limit needs the cpu controller, which is not mounted");
+        return cay_fail_errno(err, errno, "cannot make control group %s/%s/%s", host->parent[part],
+                              cgroup_base_name(), cg->id);
+    }
+    return 0;
+}
+
+static int set_limits(struct cgroup *cg, const struct cgroup_host *host, struct cay_error *err)
+{
+    const char *failed = "";
+    if (write_limits(cg, &failed) == 0)
+        return 0;
+    if (errno == ENOENT && cg->kind == CGROUP_V2) {
+        /* BASE is there without its controllers: someone was stopped in the middle of making it. */
+        cgroup_host_enable(host, cg->base[CGROUP_UNIFIED]);
+        if (write_limits(cg, &failed) == 0)
+            return 0;
+    }
+    if (errno == ENOENT)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "this host's control groups have no %s", failed);
+    return cay_fail_errno(err, errno, "cannot set %s of control group %s", failed, cg->id);
+}
+
+int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
+                  gid_t group, struct cay_error *err)
+{
+    struct cgroup cg = {.owner = owner, .group = group, .limits = *limits};
+    struct cgroup_host host;
+    if (!cgroup_name_ok(id) || !cgroup_base_name())
+        return cay_fail(err, CAY_E_INVALID, "not a control group name: %s",
+                        cgroup_name_ok(id) ? "CAY_CGROUP" : id);
+    cgroup_host_search(&host, NULL, true);
+    strcpy(cg.id, id);
+    forget(&cg);
+    cg.kind = host.kind;
+    if (cg.kind == CGROUP_NONE) {
+        *out = cg;
+        return 0;
+    }
+    if (make_parts(&cg, &host, err) < 0 || set_limits(&cg, &host, err) < 0)
+        goto undo;
+    if (cgroup_give_procs(&cg, cg.dir[CGROUP_UNIFIED], "cgroup.procs") < 0) {
+        cay_fail_errno(err, errno, "cannot give control group %s to uid %u", id, (unsigned)owner);
+        goto undo;
+    }
+    *out = cg;
+    return 0;
+undo:
+    (void)cgroup_remove(&cg);
+    cgroup_done(&cg);
+    return -1;
+}
+
+int cgroup_dir(const struct cgroup *cg)
+{
+    return cg->kind == CGROUP_NONE ? -1 : cg->dir[CGROUP_UNIFIED];
+}
+
+int cgroup_share(const struct cgroup *cg)
+{
+    if (cg->kind == CGROUP_NONE) {
+        errno = ENOTSUP;
+        return -1;
+    }
+    autofd int tree = sys_open_tree(cg->dir[CGROUP_UNIFIED], "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+    if (tree < 0)
+        return -1;
+    struct mount_attr attr = {
+        .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+    };
+    if (sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0)
+        return -1;
+    return openat(tree, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int cgroup_enter_self(const struct cgroup *cg)
+{
+    if (cg->kind == CGROUP_NONE)
+        return 0;
+    for (int part = 0; part < CGROUP_PARTS; part++)
+        if (cg->tasks[part] >= 0 && write(cg->tasks[part], "0", 1) != 1)
+            return -1;
+    return 0;
+}
+
+void cgroup_entered(struct cgroup *cg)
+{
+    if (cg->kind == CGROUP_NONE)
+        return;
+    for (int part = 0; part < CGROUP_PARTS; part++)
+        close_fd(&cg->tasks[part]);
+}
+
+void cgroup_done(struct cgroup *cg)
+{
+    if (cg->kind == CGROUP_NONE)
+        return;
+    for (int part = 0; part < CGROUP_PARTS; part++) {
+        close_fd(&cg->tasks[part]);
+        close_fd(&cg->dir[part]);
+        close_fd(&cg->base[part]);
+    }
+    cg->kind = CGROUP_NONE;
+}
+
+/* A rootless sandbox may have made groups below its own; MAX_DEPTH ends the walk in any case. */
+static int remove_child(int dir, const char *name, void *data)
+{
+    int depth = *(int *)data + 1;
+    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return 0;
+    if (depth > MAX_DEPTH)
+        return -1;
+    autofd int child = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (child >= 0)
+        (void)cgroup_each_child(child, remove_child, &depth);
+    return unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+static int remove_parts(struct cgroup *cg)
+{
+    int depth = 0, failed = 0;
+    /* The v2 directory last: as long as it is there, a sweep can kill. */
+    for (int part = CGROUP_PARTS - 1; part >= 0; part--) {
+        if (cg->base[part] < 0)
+            continue;
+        if (unlinkat(cg->base[part], cg->id, AT_REMOVEDIR) == 0 || errno == ENOENT)
+            continue;
+        if (part == CGROUP_UNIFIED && cg->dir[part] >= 0 && !failed) {
+            (void)cgroup_each_child(cg->dir[part], remove_child, &depth);
+            if (unlinkat(cg->base[part], cg->id, AT_REMOVEDIR) == 0 || errno == ENOENT)
+                continue;
+        }
+        failed = errno;
+    }
+    errno = failed;
+    return failed ? -1 : 0;
+}
+
+int cgroup_remove(struct cgroup *cg)
+{
+    if (cg->kind == CGROUP_NONE)
+        return 0;
+    if (remove_parts(cg) == 0)
+        return 0;
+    if (cg->dir[CGROUP_UNIFIED] >= 0) {
+        (void)cgroup_kill(cg);
+        if (cgroup_wait_event(cg, "populated 0", WAIT_DEAD_MS) < 0) {
+            errno = EBUSY;
+            return -1;
+        }
+    }
+    /* A dying process leaves the hierarchies one after the other: give it a moment. */
+    for (int wait_ms = 1; wait_ms <= 128; wait_ms *= 2) {
+        if (remove_parts(cg) == 0)
+            return 0;
+        if (errno != EBUSY)
+            return -1;
+        poll(NULL, 0, wait_ms);
+    }
+    return remove_parts(cg);
+}
+
+int cgroup_sweep(const char *id, struct cay_error *err)
+{
+    struct cgroup_host host;
+    struct cgroup cg = {0};
+    if (!cgroup_name_ok(id) || !cgroup_base_name())
+        return cay_fail(err, CAY_E_INVALID, "not a control group name: %s",
+                        cgroup_name_ok(id) ? "CAY_CGROUP" : id);
+    cgroup_host_search(&host, id, false);
+    if (host.kind == CGROUP_NONE)
+        return 0;
+    forget(&cg);
+    strcpy(cg.id, id);
+    cg.kind = host.kind;
+    for (int part = 0; part < CGROUP_PARTS; part++) {
+        cg.base[part] = cgroup_host_base(&host, (enum cgroup_part)part, false);
+        if (cg.base[part] >= 0)
+            (void)open_part(&cg, part);
+    }
+    int result = cgroup_remove(&cg);
+    if (result < 0)
+        cay_fail_errno(err, errno, "cannot remove the control groups of %s", id);
+    cgroup_done(&cg);
+    return result;
+}
+
+struct list_call {
+    int (*each)(const char *id, void *data);
+    void *data;
+    int ended;
+};
+
+static int list_one(int dir, const char *name, void *data)
+{
+    struct list_call *call = data;
+    (void)dir;
+    if (!call->ended)
+        call->ended = call->each(name, call->data);
+    return 0;
+}
+
+int cgroup_list(int (*each)(const char *id, void *data), void *data)
+{
+    struct cgroup_host host;
+    struct list_call call = {.each = each, .data = data};
+    cgroup_host_search(&host, NULL, false);
+    for (int part = 0; part < CGROUP_PARTS && host.kind != CGROUP_NONE; part++) {
+        autofd int base = cgroup_host_base(&host, (enum cgroup_part)part, false);
+        if (base >= 0 && cgroup_each_child(base, list_one, &call) < 0)
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control groups of one sandbox: its limits, its kill switch, its freezer and its numbers. The keeper owns
+ * one `struct cgroup`; the cloned child only calls cgroup_enter_self. Callers that find a sandbox whose
+ * keeper is dead use cgroup_sweep.
+ *
+ * Layout, with BASE = "cay" or $CAY_CGROUP, which stays when its last sandbox goes:
+ *   v2      <parent>/BASE/<id>/            all controllers; <parent> is /sys/fs/cgroup as root, else the
+ *                                          nearest delegated ancestor of our own cgroup
+ *           <parent>/BASE/<id>/<exec>/     no controllers: only membership, kill, cpu time
+ *   hybrid  /sys/fs/cgroup/unified/BASE/<id>/[<exec>/]     kill, freeze, events, cpu time
+ *           /sys/fs/cgroup/<controller>/BASE/<id>/         limits and numbers (memory, pids, cpu, blkio)
+ *
+ * Invariants: the sandbox owns nothing here but the `cgroup.procs` files that init needs for
+ * CLONE_INTO_CGROUP below <id>; limits and directories are the keeper's. Every process of the sandbox is
+ * in the v2 directory or below it, on every kind of host, so kill and populated are always exact.
+ *
+ * Unless said otherwise functions return 0, or -1 with errno; on CGROUP_NONE they fail with ENOTSUP.
+ */
+#ifndef CAY_JAIL_CGROUP_H
+#define CAY_JAIL_CGROUP_H
+
+#include "base/limits.h"
+
+#include <cay/cay.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum cgroup_kind {
+    CGROUP_NONE = 0, /* nothing that this process may use: no limit is enforced */
+    CGROUP_V2,
+    CGROUP_HYBRID, /* v1 controllers, v2 for kill, freeze and events */
+};
+
+/* Which directory something is in. On v2 all but the first are the first. */
+enum cgroup_part {
+    CGROUP_UNIFIED = 0,
+    CGROUP_MEMORY,
+    CGROUP_PIDS,
+    CGROUP_CPU, /* made only where there is a cpu limit */
+    CGROUP_IO,
+    CGROUP_PARTS,
+};
+
+struct cgroup_limits {
+    uint64_t memory, cpus_milli, pids; /* 0: no limit */
+};
+
+/* Zeroed is CGROUP_NONE and owns nothing. */
+struct cgroup {
+    enum cgroup_kind kind;
+    char id[CAY_MAX_ID];
+    uid_t owner;
+    gid_t group;
+    struct cgroup_limits limits;
+    int base[CGROUP_PARTS];  /* BASE, O_PATH; -1: no such part */
+    int dir[CGROUP_PARTS];   /* <id> */
+    int tasks[CGROUP_PARTS]; /* v1 `tasks`, writable, until cgroup_entered */
+};
+
+/*
+ * Makes the directories and writes the limits that are set. `owner` and `group` are the host ids of the
+ * sandbox's root. Where the host offers nothing it succeeds with kind CGROUP_NONE: the caller decides
+ * whether a sandbox without limits is acceptable. An id that exists is CAY_E_CONFLICT: sweep it first.
+ */
+int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
+                  gid_t group, struct cay_error *err);
+/* Borrowed: the v2 directory, for CLONE_INTO_CGROUP; -1 when there is none. */
+int cgroup_dir(const struct cgroup *cg);
+/*
+ * Owned: a read-only view of the v2 directory with no way up, for init. CLONE_INTO_CGROUP works through it
+ * and nothing else does: no file opens for writing, `..` is itself. -1 (EPERM) without CAP_SYS_ADMIN.
+ */
+int cgroup_share(const struct cgroup *cg);
+/*
+ * In the cloned child, before anything else and before it unshares its cgroup namespace: enters the v1
+ * groups. Only write(). The child moves itself because that is 300 times cheaper than being moved: the
+ * kernel needs no lock over all thread groups when `tasks` moves the writer alone.
+ */
+int cgroup_enter_self(const struct cgroup *cg);
+/* In the parent, once the child has entered: closes what only cgroup_enter_self needs. */
+void cgroup_entered(struct cgroup *cg);
+
+/* One group for each exec; `name` is a file name. */
+int cgroup_exec_create(struct cgroup *cg, const char *name);
+int cgroup_exec_remove(struct cgroup *cg, const char *name); /* EBUSY while populated; missing is fine */
+int cgroup_exec_kill(struct cgroup *cg, const char *name);
+/* To every process that is in it, at most once each. Processes that come meanwhile may be missed. */
+int cgroup_exec_signal(struct cgroup *cg, const char *name, int sig);
+bool cgroup_exec_populated(struct cgroup *cg, const char *name);
+/* CPU time of the exec's whole tree, also of processes that nobody reaped yet. */
+int cgroup_exec_cpu(struct cgroup *cg, const char *name, uint64_t *us);
+
+int cgroup_kill(struct cgroup *cg);
+int cgroup_signal(struct cgroup *cg, int sig); /* every process, in execs or not, init too */
+/* Returns when all are frozen; ETIMEDOUT after a second, and then they freeze when they can. */
+int cgroup_freeze(struct cgroup *cg, bool frozen);
+bool cgroup_populated(const struct cgroup *cg);
+
+/* Sets cpu, memory, pids, io and oom fields, leaves the rest; what cannot be read is 0. */
+int cgroup_stats(const struct cgroup *cg, struct cay_stats *out);
+uint64_t cgroup_oom_kills(const struct cgroup *cg); /* 0 or not; v2 counts a victim twice (oom.group) */
+uint64_t cgroup_memory(const struct cgroup *cg);    /* used now, 0 if unknown */
+/*
+ * Owned: becomes readable (8 bytes) when the sandbox runs out of memory, so that the keeper kills all of
+ * it. -1 with ENOTSUP on v2, where memory.oom.group makes the kernel do just that.
+ */
+int cgroup_oom_eventfd(const struct cgroup *cg);
+
+/* Kills what is left and removes every directory. EBUSY: something does not die; try again later. */
+int cgroup_remove(struct cgroup *cg);
+/* By name alone. Nothing to remove is success. */
+int cgroup_sweep(const char *id, struct cay_error *err);
+/* Calls `each` for every directory of BASE, perhaps several times for one id; non-zero ends the walk. */
+int cgroup_list(int (*each)(const char *id, void *data), void *data);
+void cgroup_done(struct cgroup *cg); /* closes; leaves the groups as they are */
+
+/* What this host offers, without changing it. */
+struct cgroup_host {
+    enum cgroup_kind kind;
+    char parent[CGROUP_PARTS][256]; /* directory that holds BASE; "" if there is none */
+    char why[160];                  /* of CGROUP_NONE */
+};
+void cgroup_host_find(struct cgroup_host *out);
+
+#endif

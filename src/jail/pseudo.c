@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * /proc, /sys and /dev of a sandbox. What describes or steers the host is covered by engine-owned empty
+ * objects from the scaffold (never by the sandbox's own /dev/null) or made read-only; the ucount limits
+ * that refuse nested namespaces are written here, through a view of /proc/sys from before that.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "jail/child.h"
+#include "jail/sys.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define HARDENED (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+
+enum cover { COVER_EMPTY, COVER_READ_ONLY };
+
+/* Covered where it exists. The nested profile leaves /proc as the kernel has it: a namespace inside could
+ * not mount its own /proc otherwise, and the files themselves still belong to the host's root. */
+static const struct {
+    const char *path;
+    enum cover cover;
+} proc_covers[] = {
+    {"kcore", COVER_EMPTY},        {"keys", COVER_EMPTY},       {"key-users", COVER_EMPTY},
+    {"timer_list", COVER_EMPTY},   {"sched_debug", COVER_EMPTY}, {"latency_stats", COVER_EMPTY},
+    {"kmsg", COVER_EMPTY},         {"kallsyms", COVER_EMPTY},   {"interrupts", COVER_EMPTY},
+    {"acpi", COVER_EMPTY},         {"scsi", COVER_EMPTY},       {"asound", COVER_EMPTY},
+    {"driver", COVER_EMPTY},       {"bus", COVER_READ_ONLY},    {"fs", COVER_READ_ONLY},
+    {"irq", COVER_READ_ONLY},      {"sys", COVER_READ_ONLY},    {"sysrq-trigger", COVER_READ_ONLY},
+};
+
+static const char *const sys_covers[] = {
+    "firmware", "kernel", "hypervisor", "module", "power", "class/dmi", "devices/virtual/powercap",
+    "devices/virtual/dmi",
+};
+
+static const char *const ucounts[] = {
+    "max_user_namespaces", "max_mnt_namespaces", "max_pid_namespaces",  "max_net_namespaces",
+    "max_ipc_namespaces",  "max_uts_namespaces", "max_time_namespaces", "max_cgroup_namespaces",
+};
+
+static const struct {
+    const char *name;
+    unsigned major, minor;
+} devices[] = {
+    {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+};
+
+static const struct {
+    const char *name, *target;
+} dev_links[] = {
+    {"fd", "/proc/self/fd"},           {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+    {"stderr", "/proc/self/fd/2"},     {"ptmx", "pts/ptmx"},         {"core", "/proc/kcore"},
+};
+
+struct fs_option {
+    const char *key, *value;
+};
+
+static int make_fs(const char *type, const struct fs_option *options, size_t n, unsigned attributes)
+{
+    autofd int fs = sys_fsopen(type);
+    if (fs < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        int done = options[i].value ? sys_fsconfig(fs, FSCONFIG_SET_STRING, options[i].key, options[i].value, 0)
+                                    : sys_fsconfig(fs, FSCONFIG_SET_FLAG, options[i].key, NULL, 0);
+        if (done < 0)
+            return -1;
+    }
+    if (sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return -1;
+    return sys_fsmount(fs, attributes);
+}
+
+/* A mount point that must be a real directory of the root, not a link to one. */
+static int plain_target(int root, const char *name, struct cay_error *err)
+{
+    if (mkdirat(root, name, 0755) < 0 && errno != EEXIST)
+        return cay_fail_errno(err, errno, "cannot make /%s", name);
+    int fd = sys_openat2(root, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0,
+                         RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "/%s of the image is not a plain directory", name);
+    return fd;
+}
+
+/* Mounts a copy of `source` over dir/name, read-only. Both ends are descriptors of ours. */
+static int cover_with(int source, const char *source_name, int dir, const char *name)
+{
+    struct mount_attr attr = {.attr_set = HARDENED | MOUNT_ATTR_RDONLY};
+    autofd int tree = sys_open_tree(source, source_name, OPEN_TREE_CLONE | AT_RECURSIVE);
+    if (tree < 0 || sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0)
+        return -1;
+    return sys_move_mount(tree, "", dir, name);
+}
+
+static int cover_empty(int stage, int dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    return cover_with(stage, S_ISDIR(st.st_mode) ? "empty.d" : "empty", dir, name);
+}
+
+static int make_covers(struct jail_root *root)
+{
+    autofd int empty = openat(root->stage, "empty", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+    return empty < 0 || mkdirat(root->stage, "empty.d", 0555) < 0 ? -1 : 0;
+}
+
+int jail_meminfo(char *out, size_t size, uint64_t limit, uint64_t used)
+{
+    unsigned long long total = limit / 1024, free_kib = (limit - CAY_MIN(used, limit)) / 1024;
+    return snprintf(out, size,
+                    "MemTotal:       %8llu kB\nMemFree:        %8llu kB\nMemAvailable:   %8llu kB\n"
+                    "Buffers:               0 kB\nCached:                0 kB\nSwapCached:            0 kB\n"
+                    "Active:         %8llu kB\nInactive:              0 kB\nSwapTotal:             0 kB\n"
+                    "SwapFree:              0 kB\nDirty:                 0 kB\nWriteback:             0 kB\n"
+                    "AnonPages:      %8llu kB\nMapped:                0 kB\nShmem:                 0 kB\n"
+                    "SReclaimable:          0 kB\nCommitLimit:    %8llu kB\nCommitted_AS:   %8llu kB\n"
+                    "Hugepagesize:       2048 kB\n",
+                    total, free_kib, free_kib, total - free_kib, total - free_kib, total, total - free_kib);
+}
+
+static int cover_meminfo(const struct jail_plan *plan, struct jail_root *root, int proc)
+{
+    char text[1024];
+    if (plan->memory == 0)
+        return 0;
+    jail_meminfo(text, sizeof(text), plan->memory, 0);
+    autofd int file = openat(root->stage, "meminfo", O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0444);
+    if (file < 0 || cay_write_all(file, text, strlen(text)) < 0 ||
+        cover_with(root->stage, "meminfo", proc, "meminfo") < 0)
+        return -1;
+    root->meminfo = steal_fd(&file);
+    return 0;
+}
+
+/* The host's /proc/cpuinfo, cut after as many processors as the cap lets run at once. */
+static int cover_cpuinfo(const struct jail_plan *plan, const struct jail_root *root, int proc)
+{
+    char chunk[4096];
+    size_t keep = (plan->cpus_milli + 999) / 1000, seen = 0;
+    if (plan->cpus_milli == 0)
+        return 0;
+    autofd int in = openat(proc, "cpuinfo", O_RDONLY | O_CLOEXEC);
+    autofd int out = openat(root->stage, "cpuinfo", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+    if (in < 0 || out < 0)
+        return -1;
+    char last = 0;
+    for (ssize_t n; seen < keep && (n = read(in, chunk, sizeof(chunk))) > 0;) {
+        ssize_t end = 0;
+        for (; end < n && seen < keep; end++) {
+            seen += chunk[end] == '\n' && last == '\n';
+            last = chunk[end];
+        }
+        if (cay_write_all(out, chunk, (size_t)end) < 0)
+            return -1;
+    }
+    return cover_with(root->stage, "cpuinfo", proc, "cpuinfo");
+}
+
+static int mount_proc(const struct jail_plan *plan, struct jail_root *root, struct cay_error *err)
+{
+    autofd int target = plain_target(root->root, "proc", err);
+    if (target < 0)
+        return -1;
+    autofd int proc = make_fs("proc", NULL, 0, HARDENED);
+    if (proc < 0)
+        return cay_fail_errno(err, errno, "cannot mount /proc (is the host's own /proc covered?)");
+    /* A second view without covers: the limits are written through it at the very end. */
+    root->proc = openat(proc, "sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (sys_move_mount(proc, "", target, "") < 0)
+        return cay_fail_errno(err, errno, "cannot mount /proc");
+    if (plan->profile == CAY_PROFILE_NESTED)
+        return 0;
+    for (size_t i = 0; i < CAY_COUNT(proc_covers); i++) {
+        const char *name = proc_covers[i].path;
+        int done = proc_covers[i].cover == COVER_EMPTY ? cover_empty(root->stage, proc, name)
+                                                       : cover_with(proc, name, proc, name);
+        if (done < 0 && errno != ENOENT)
+            return cay_fail_errno(err, errno, "cannot cover /proc/%s", name);
+    }
+    if (cover_meminfo(plan, root, proc) < 0 || cover_cpuinfo(plan, root, proc) < 0)
+        return cay_fail_errno(err, errno, "cannot cover /proc/meminfo");
+    return 0;
+}
+
+/* A host whose own /sys is partly covered does not let us mount one: then /sys stays empty. */
+static int mount_sys(const struct jail_root *root, struct cay_error *err)
+{
+    autofd int target = plain_target(root->root, "sys", err);
+    if (target < 0)
+        return -1;
+    autofd int sys = make_fs("sysfs", NULL, 0, HARDENED | MOUNT_ATTR_RDONLY);
+    if (sys < 0)
+        return errno == EPERM ? 0 : cay_fail_errno(err, errno, "cannot mount /sys");
+    if (sys_move_mount(sys, "", target, "") < 0)
+        return cay_fail_errno(err, errno, "cannot mount /sys");
+    for (size_t i = 0; i < CAY_COUNT(sys_covers); i++)
+        if (cover_empty(root->stage, sys, sys_covers[i]) < 0 && errno != ENOENT)
+            return cay_fail_errno(err, errno, "cannot cover /sys/%s", sys_covers[i]);
+    return 0;
+}
+
+/* Device nodes cannot be made in a user namespace: the host's are mounted, after a look at what they are. */
+static int mount_device(int dev, size_t i)
+{
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/dev/%s", devices[i].name);
+    autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
+    autofd int file = openat(dev, devices[i].name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (tree < 0 || file < 0 || fstat(tree, &st) < 0)
+        return -1;
+    if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(devices[i].major, devices[i].minor)) {
+        errno = ENODEV;
+        return -1;
+    }
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
+    if (sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0)
+        return -1;
+    return sys_move_mount(tree, "", dev, devices[i].name);
+}
+
+static int fill_dev(const struct jail_plan *plan, int dev)
+{
+    char size[32];
+    const struct fs_option pts_options[] = {{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"}};
+    for (size_t i = 0; i < CAY_COUNT(devices); i++)
+        if (mount_device(dev, i) < 0)
+            return -1;
+    for (size_t i = 0; i < CAY_COUNT(dev_links); i++)
+        if (symlinkat(dev_links[i].target, dev, dev_links[i].name) < 0)
+            return -1;
+    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0)
+        return -1;
+    autofd int pts = make_fs("devpts", pts_options, CAY_COUNT(pts_options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    if (pts < 0 || sys_move_mount(pts, "", dev, "pts") < 0)
+        return -1;
+    /* Counted as memory; half of it at most, as the kernel's own default has it. */
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)(plan->memory ? plan->memory / 2 : 64 << 20));
+    const struct fs_option shm_options[] = {{"mode", "1777"}, {"size", size}, {"nr_inodes", "65536"}};
+    autofd int shm = make_fs("tmpfs", shm_options, CAY_COUNT(shm_options), HARDENED & ~MOUNT_ATTR_NOEXEC);
+    return shm < 0 ? -1 : sys_move_mount(shm, "", dev, "shm");
+}
+
+static int mount_dev(const struct jail_plan *plan, const struct jail_root *root, struct cay_error *err)
+{
+    /* Links, directories and empty files only: a few pages are enough for ever. */
+    const struct fs_option options[] = {{"mode", "0755"}, {"size", "65536"}, {"nr_inodes", "64"}};
+    autofd int target = plain_target(root->root, "dev", err);
+    if (target < 0)
+        return -1;
+    autofd int dev = make_fs("tmpfs", options, CAY_COUNT(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    if (dev < 0 || sys_move_mount(dev, "", target, "") < 0 || fill_dev(plan, dev) < 0)
+        return cay_fail_errno(err, errno, "cannot make /dev");
+    return 0;
+}
+
+int pseudo_mount(const struct jail_plan *plan, struct jail_root *root, struct cay_error *err)
+{
+    if (make_covers(root) < 0)
+        return cay_fail_errno(err, errno, "cannot make the covers");
+    if (mount_proc(plan, root, err) < 0 || mount_sys(root, err) < 0 || mount_dev(plan, root, err) < 0)
+        return -1;
+    return 0;
+}
+
+int pseudo_close(const struct jail_plan *plan, const struct jail_root *root, struct cay_error *err)
+{
+    if (plan->profile == CAY_PROFILE_NESTED)
+        return 0;
+    for (size_t i = 0; i < CAY_COUNT(ucounts); i++)
+        if (cay_write_file_at(root->proc, ucounts[i], "0") < 0 && errno != ENOENT)
+            return cay_fail_errno(err, errno, "cannot forbid nested namespaces (%s)", ucounts[i]);
+    return 0;
+}

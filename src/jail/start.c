@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * jail_start: one clone3 makes all namespaces; the parent maps ids and, as root, makes the shifted mounts;
+ * the child builds the root, gives everything up and becomes init.
+ *
+ *   parent                              child
+ *   clone3 ---------------------------> (waits)
+ *   id map, mount descriptors --------> joins v1 cgroups, cgroup namespace, uid 0
+ *                                       root, /proc /sys /dev, binds, pivot
+ *   <------- ready (+ disk, meminfo) -- capabilities, seccomp
+ *   <------------- end of file -------- exec of init from a sealed memfd
+ *
+ * The wire between them is a SOCK_SEQPACKET pair that the exec closes. A struct cay_error from the child
+ * ends it all; the child is trusted until it executes init, which nothing untrusted precedes.
+ */
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/sock.h"
+#include "base/util.h"
+#include "jail/child.h"
+#include "jail/idmap.h"
+#include "jail/sys.h"
+
+#include <grp.h>
+#include <net/if.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+
+/* Descriptors that init finds: see src/init. */
+enum { INIT_SOCK = 3, INIT_CGROUP = 4, INIT_EXE = 5 };
+
+struct wires {
+    int sync[2]; /* 0: parent, 1: child */
+    int init[2]; /* 0: parent (keeper), 1: init */
+    int exe;     /* sealed memfd with init's program */
+    int cgroup;  /* detached read-only mount of the sandbox's cgroup, for CLONE_INTO_CGROUP by init */
+};
+
+static void wires_done(struct wires *wires)
+{
+    close_fd(&wires->sync[0]);
+    close_fd(&wires->sync[1]);
+    close_fd(&wires->init[0]);
+    close_fd(&wires->init[1]);
+    close_fd(&wires->exe);
+    close_fd(&wires->cgroup);
+}
+
+/* ---- the child -------------------------------------------------------------------------------------- */
+
+static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees *trees, struct cay_error *err)
+{
+    size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0;
+    int fds[JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS];
+    char byte;
+    do {
+        if (sock_recv(sync, &byte, 1, fds, &got, total) <= 0)
+            return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
+    } while (got < total);
+    for (size_t i = 0; i < plan->n_overlays; i++)
+        trees->overlays[i] = total ? fds[i] : -1;
+    for (size_t i = 0; i < plan->n_binds; i++)
+        trees->binds[i] = total ? fds[plan->n_overlays + i] : -1;
+    return 0;
+}
+
+static int loopback_up(struct cay_error *err)
+{
+    struct ifreq request = {.ifr_name = "lo"};
+    autofd int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    request.ifr_flags = IFF_UP | IFF_RUNNING;
+    if (sock < 0 || ioctl(sock, SIOCSIFFLAGS, &request) < 0)
+        return cay_fail_errno(err, errno, "cannot bring up the loopback interface");
+    return 0;
+}
+
+static int become_root(const struct jail_plan *plan, struct cay_error *err)
+{
+    /* Where setgroups was given up for the map, the kernel refuses it; the caller's groups then stay, which
+     * grant nothing that the caller himself did not have. */
+    if (setgroups(0, NULL) < 0 && (plan->privileged || plan->n_uids > 1))
+        return cay_fail_errno(err, errno, "cannot drop groups");
+    if (syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
+        return cay_fail_errno(err, errno, "cannot become root of the user namespace");
+    return 0;
+}
+
+static int join_namespaces(const struct jail_plan *plan, struct cay_error *err)
+{
+    struct mount_attr private = {.propagation = 1 << 18}; /* MS_PRIVATE */
+    if (cgroup_enter_self(plan->cgroup) < 0)
+        return cay_fail_errno(err, errno, "cannot enter the sandbox's cgroups");
+    /* Only now: its root is the cgroup that we are in. */
+    if (unshare(CLONE_NEWCGROUP) < 0)
+        return cay_fail_errno(err, errno, "cannot make a cgroup namespace");
+    if (become_root(plan, err) < 0)
+        return -1;
+    if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
+        return cay_fail_errno(err, errno, "cannot set the host name");
+    if (sys_mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &private) < 0)
+        return cay_fail_errno(err, errno, "cannot make mounts private");
+    return loopback_up(err);
+}
+
+/* Puts init's descriptors where it expects them; everything else is closed. */
+static int arrange_fds(struct wires *wires, int null, struct cay_error *err)
+{
+    const int from[] = {null, null, null, wires->init[1], wires->cgroup, wires->exe};
+    int high[CAY_COUNT(from)];
+    for (size_t i = 0; i < CAY_COUNT(from); i++) {
+        high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);
+        if (from[i] >= 0 && high[i] < 0)
+            return cay_fail_errno(err, errno, "cannot arrange descriptors");
+    }
+    int sync = fcntl(wires->sync[1], F_DUPFD_CLOEXEC, 64);
+    for (size_t i = 0; i < CAY_COUNT(from); i++) {
+        if (high[i] < 0)
+            close((int)i);
+        else if (dup3(high[i], (int)i, i == INIT_EXE ? O_CLOEXEC : 0) < 0)
+            return cay_fail_errno(err, errno, "cannot arrange descriptors");
+    }
+    wires->sync[1] = sync;
+    sys_close_range(INIT_EXE + 1, (unsigned)sync - 1);
+    sys_close_range((unsigned)sync + 1, ~0u);
+    return 0;
+}
+
+static int build(const struct jail_plan *plan, struct wires *wires, struct cay_error *err)
+{
+    int binds[CAY_MAX_MOUNTS];
+    struct jail_trees trees = {.binds = binds};
+    struct jail_root root = {-1, -1, -1, -1, -1};
+    char ready = 'r';
+    if (wires->cgroup < 0 && cgroup_dir(plan->cgroup) >= 0)
+        wires->cgroup = rootfs_cgroup(cgroup_dir(plan->cgroup));
+    if (recv_trees(wires->sync[1], plan, &trees, err) < 0 || join_namespaces(plan, err) < 0 ||
+        rootfs_build(plan, &trees, &root, err) < 0 || pseudo_mount(plan, &root, err) < 0 ||
+        rootfs_binds(plan, &trees, &root, err) < 0 || rootfs_pivot(&root, err) < 0 ||
+        pseudo_close(plan, &root, err) < 0)
+        return -1;
+    const int told[] = {root.disk, root.meminfo};
+    if (sock_send(wires->sync[1], &ready, 1, told, root.meminfo >= 0 ? 2 : 1) < 0)
+        return cay_fail_errno(err, errno, "the parent went away");
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        return cay_fail_errno(err, errno, "cannot open /dev/null");
+    if (arrange_fds(wires, null, err) < 0 || confine(plan, err) < 0)
+        return -1;
+    /* Whoever kills the keeper kills the sandbox; set last, a change of credentials would clear it. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return cay_fail_errno(err, errno, "cannot tie init to the keeper");
+    return 0;
+}
+
+_Noreturn static void child(const struct jail_plan *plan, struct wires *wires)
+{
+    struct cay_error err = {0};
+    bool has_cgroup = cgroup_dir(plan->cgroup) >= 0;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(022);
+    if (build(plan, wires, &err) == 0) {
+        char *argv[] = {"cay-init", has_cgroup ? "cgroup" : "plain", NULL};
+        char *env[] = {NULL};
+        syscall(SYS_execveat, INIT_EXE, "", argv, env, AT_EMPTY_PATH);
+        cay_fail_errno(&err, errno, "cannot execute init");
+    }
+    sock_send(wires->sync[1], &err, sizeof(err), NULL, 0);
+    _exit(1);
+}
+
+/* ---- the parent ------------------------------------------------------------------------------------- */
+
+/* init's program as a sealed memfd: nothing can write it, not even through /proc/1/exe. */
+static int seal_init(const struct jail_plan *plan, struct cay_error *err)
+{
+    int fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    autofd int owned = fd;
+    if (owned < 0 || cay_write_all(owned, plan->init_image, plan->init_size) < 0 || fchmod(owned, 0555) < 0 ||
+        fcntl(owned, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+        return cay_fail_errno(err, errno, "cannot make a sealed copy of init");
+    return steal_fd(&owned);
+}
+
+static int wires_init(struct wires *wires, const struct jail_plan *plan, struct cay_error *err)
+{
+    *wires = (struct wires){{-1, -1}, {-1, -1}, -1, -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires->sync) < 0 || sock_pair(wires->init) < 0)
+        return cay_fail_errno(err, errno, "cannot make a socket pair");
+    wires->exe = seal_init(plan, err);
+    if (wires->exe < 0)
+        return -1;
+    wires->cgroup = cgroup_share(plan->cgroup); /* rootless only the child can make it */
+    return 0;
+}
+
+static int clone_child(const struct jail_plan *plan, struct wires *wires, struct jail *out,
+                       struct cay_error *err)
+{
+    int dir = cgroup_dir(plan->cgroup);
+    struct sys_clone_args args = {
+        .flags = NAMESPACES | CLONE_PIDFD | (dir >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&out->pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = dir >= 0 ? (uint64_t)dir : 0,
+    };
+    out->pid = sys_clone3(&args);
+    if (out->pid == 0)
+        child(plan, wires);
+    if (out->pid > 0)
+        return 0;
+    if (errno == EPERM || errno == ENOSPC)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "this host does not let us make user namespaces; 'cay doctor' says what to change");
+    return cay_fail_errno(err, errno, "cannot make namespaces");
+}
+
+static int open_layer(const char *path, int userns, bool *idmapped, struct cay_error *err)
+{
+    autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE);
+    if (tree < 0)
+        return cay_fail_errno(err, errno, "cannot open the image layer %s", path);
+    if (idmap_tree(tree, userns) < 0) {
+        if (errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
+            return cay_fail_errno(err, errno, "cannot shift the owners of %s", path);
+        *idmapped = false;
+    }
+    return steal_fd(&tree);
+}
+
+static int open_bind(const struct jail_plan *plan, const struct jail_bind *bind, struct cay_error *err)
+{
+    /* Flat: a mount below the source would bring its own owners, and cannot always be shifted. */
+    autofd int tree = sys_open_tree(bind->source, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+    if (tree < 0)
+        return cay_fail_errno(err, errno, "cannot mount %s", bind->target);
+    autofd int userns = idmap_single(bind->uid, plan->uids[0].outside + plan->user_uid, bind->gid,
+                                     plan->gids[0].outside + plan->user_gid, err);
+    if (userns < 0)
+        return -1;
+    if (idmap_tree(tree, userns) < 0 && !bind->read_only)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "the file system of the mount %s cannot shift owners (idmapped mounts): %s; mount it :ro",
+                        bind->target, strerror(errno));
+    return steal_fd(&tree);
+}
+
+static int send_fds(int sync, const int *fds, size_t n)
+{
+    char byte = 'g';
+    do {
+        size_t part = CAY_MIN(n, (size_t)SOCK_MAX_FDS);
+        if (sock_send(sync, &byte, 1, fds, part) < 0)
+            return -1;
+        fds += part;
+        n -= part;
+    } while (n > 0);
+    return 0;
+}
+
+static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, struct cay_error *err)
+{
+    int fds[JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS];
+    size_t n = 0;
+    int result = 0;
+    char path[64];
+    out->idmapped = plan->privileged;
+    if (plan->privileged) {
+        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)out->pid);
+        autofd int userns = open(path, O_RDONLY | O_CLOEXEC);
+        if (userns < 0)
+            result = cay_fail_errno(err, errno, "cannot open the user namespace");
+        for (size_t i = 0; result == 0 && i < plan->n_overlays; i++, n++)
+            if ((fds[n] = open_layer(plan->overlays[i].lower, userns, &out->idmapped, err)) < 0)
+                result = -1;
+        if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
+            result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");
+        for (size_t i = 0; result == 0 && i < plan->n_binds; i++, n++)
+            if ((fds[n] = open_bind(plan, &plan->binds[i], err)) < 0)
+                result = -1;
+    }
+    if (result == 0 && send_fds(sync, fds, n) < 0)
+        result = cay_fail_errno(err, errno, "the sandbox died while it was being made");
+    for (size_t i = 0; i < n; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return result;
+}
+
+/* Reads what the child has to say until the exec of init closes its end. */
+static int await_exec(int sync, struct jail *out, struct cay_error *err)
+{
+    bool ready = false;
+    for (;;) {
+        struct cay_error told;
+        size_t n_fds = 0;
+        int fds[2] = {-1, -1};
+        ssize_t n = sock_recv(sync, &told, sizeof(told), fds, &n_fds, 2);
+        if (n_fds) {
+            out->disk = fds[0];
+            out->meminfo = fds[1];
+        }
+        if (n == sizeof(told)) {
+            told.text[sizeof(told.text) - 1] = 0;
+            return cay_fail_copy(err, told.code, told.sys_errno, told.text);
+        }
+        if (n == 1) {
+            ready = true;
+            continue;
+        }
+        if (n == 0 && ready)
+            return 0;
+        return cay_fail(err, CAY_E_INTERNAL, "the sandbox died while it was being made");
+    }
+}
+
+int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error *err)
+{
+    struct wires wires;
+    struct jail jail = {.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1};
+    int result = -1;
+    if (wires_init(&wires, plan, err) < 0 || clone_child(plan, &wires, &jail, err) < 0)
+        goto done;
+    close_fd(&wires.sync[1]);
+    close_fd(&wires.init[1]);
+    if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0)
+        result = await_exec(wires.sync[0], &jail, err);
+    if (result == 0) {
+        cgroup_entered(plan->cgroup);
+        jail.sock = steal_fd(&wires.init[0]);
+        *out = jail;
+        goto done;
+    }
+    sys_pidfd_kill(jail.pidfd, SIGKILL);
+    while (waitpid(jail.pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    jail_done(&jail);
+done:
+    wires_done(&wires);
+    return result;
+}
+
+void jail_done(struct jail *jail)
+{
+    close_fd(&jail->pidfd);
+    close_fd(&jail->sock);
+    close_fd(&jail->meminfo);
+    close_fd(&jail->disk);
+}

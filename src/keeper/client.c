@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Callers. A client's unsent bytes never exceed one frame or so: streams are pumped from the spool only when
+ * the socket has room, so a slow reader costs nothing and blocks nobody. Sending never frees a client; one
+ * whose peer is gone is freed by its own watch.
+ */
+#include "base/err.h"
+#include "base/sock.h"
+#include "base/util.h"
+#include "keeper/keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+/* Answers (lists of processes, mostly) that a caller does not read are cut off here. */
+#define MAX_UNSENT (4u << 20)
+#define BACKLOG 256
+/* Callers get this long to take the last bytes when the sandbox ends. */
+#define LAST_WORDS_MS 2000
+
+static void update_watch(struct client *client)
+{
+    uint32_t events = (client->held ? 0 : EPOLLIN) | (client->out.size ? EPOLLOUT : 0) | EPOLLRDHUP;
+    loop_watch(&client->keeper->loop, &client->watch, client->chan.sock, events);
+}
+
+static void flush(struct client *client)
+{
+    while (client->out.size) {
+        ssize_t n = sock_send(client->chan.sock, client->out.data, client->out.size, NULL, 0);
+        if (n < 0) {
+            if (errno != EAGAIN)
+                client->out.size = 0; /* gone; the watch will tell */
+            break;
+        }
+        buf_eat(&client->out, (size_t)n);
+    }
+    /* A stream's frames are large, idle connections are many: give the memory back. */
+    if (client->out.size == 0 && client->out.capacity > 4096)
+        buf_done(&client->out);
+    update_watch(client);
+}
+
+void client_send(struct client *client, const struct msg *msg, int fd)
+{
+    size_t before = client->out.size;
+    if (client->out.size > MAX_UNSENT - CAY_MAX_FRAME || msg_encode(&client->out, msg, fd >= 0) < 0) {
+        client->out.failed = false;
+        client->out.size = before;
+        shutdown(client->chan.sock, SHUT_RDWR); /* an answer cannot be left out: end the conversation */
+        return;
+    }
+    if (fd >= 0) {
+        /* Descriptors must travel with their own frame: there is nothing unsent before it on a connection
+         * that asks one thing at a time. */
+        ssize_t n = sock_send(client->chan.sock, client->out.data, client->out.size, &fd, 1);
+        if (n > 0)
+            buf_eat(&client->out, (size_t)n);
+        else
+            client->out.size = 0;
+    }
+    flush(client);
+}
+
+void client_fail(struct client *client, const struct cay_error *why)
+{
+    const struct msg msg = {
+        .type = MSG_ERROR,
+        .tag = client->tag,
+        .code = why->code,
+        .sys_errno = (uint64_t)why->sys_errno,
+        .text = why->text,
+    };
+    client_send(client, &msg, -1);
+}
+
+void client_exit(struct client *client, const struct proc *proc)
+{
+    const struct msg msg = {
+        .type = MSG_EXIT,
+        .tag = client->tag,
+        .pid = (uint64_t)proc->pid,
+        .offset = proc->spool.end,
+        .exit_code = (uint64_t)proc->exit_code,
+        .signal = (uint64_t)proc->signal,
+        .flags = (proc->timed_out ? MSG_F_TIMED_OUT : 0) | (proc->oom ? MSG_F_OOM : 0) |
+                 (proc->spool.start > 0 ? MSG_F_TRUNCATED : 0),
+        .duration_us = proc->ended_us - proc->started_us,
+        .cpu_us = proc->cpu_us,
+        .peak_memory = proc->peak_memory,
+    };
+    client_send(client, &msg, -1);
+}
+
+/* One frame of output. False when there is none. */
+static bool send_output(struct client *client, const struct spool *spool)
+{
+    char chunk[CAY_MAX_DATA];
+    int stream;
+    size_t n = spool_read(spool, &client->offset, chunk, sizeof(chunk), &stream);
+    if (n == 0)
+        return false;
+    const struct msg msg = {
+        .type = MSG_OUTPUT,
+        .tag = client->tag,
+        .pid = client->proc ? (uint64_t)client->proc->pid : 0,
+        .stream = (uint64_t)stream,
+        .offset = client->offset,
+        .data = {chunk, n},
+    };
+    client->offset += n;
+    client_send(client, &msg, -1);
+    return true;
+}
+
+void client_pump(struct client *client)
+{
+    struct proc *proc = client->proc;
+    const struct spool *spool = proc ? &proc->spool : &client->keeper->log;
+    if (client->mode != CLIENT_STREAM)
+        return;
+    while (client->out.size == 0)
+        if (!send_output(client, spool))
+            break;
+    if (client->out.size || client->offset < spool->end)
+        return;
+    if (proc && proc->state == PROC_ENDED) {
+        client->mode = CLIENT_IDLE;
+        client->proc = NULL;
+        client_exit(client, proc);
+    } else if (!client->follow) {
+        client->mode = CLIENT_IDLE;
+        client->proc = NULL;
+        client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, -1);
+    }
+}
+
+void clients_of(struct keeper *k, struct proc *proc)
+{
+    for (struct client *c = k->clients; c; c = c->next)
+        if (c->mode == CLIENT_STREAM && c->proc == proc)
+            client_pump(c);
+}
+
+/* Handles what has been read so far, one request at a time. */
+static void serve(struct client *client)
+{
+    struct msg msg;
+    struct cay_error err;
+    while (!client->held) {
+        int popped = chan_pop(&client->chan, &msg, &err);
+        if (popped == 0)
+            return;
+        if (popped < 0) {
+            client_fail(client, &err);
+            shutdown(client->chan.sock, SHUT_RDWR);
+            return;
+        }
+        ops_handle(client, &msg);
+        msg_done(&msg);
+    }
+}
+
+static void on_client(struct watch *watch, uint32_t events)
+{
+    struct client *client = container_of(watch, struct client, watch);
+    struct keeper *k = client->keeper;
+    if (events & EPOLLOUT) {
+        flush(client);
+        client_pump(client);
+    }
+    if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+        ssize_t n = chan_fill(&client->chan);
+        if (n == 0 || (n < 0 && errno != EAGAIN)) {
+            bool owner = client->creator && k->spec.spec.ephemeral;
+            client_free(client);
+            if (owner && k->phase == PHASE_UP)
+                life_end(k, CAY_STATE_EXITED, "its creator went away", 0);
+            return;
+        }
+        serve(client);
+    }
+}
+
+void client_resume(struct client *client)
+{
+    client->held = false;
+    update_watch(client);
+    serve(client);
+}
+
+struct client *client_new(struct keeper *k, int sock, bool creator)
+{
+    struct client *client = calloc(1, sizeof(*client));
+    if (!client)
+        return NULL;
+    fcntl(sock, F_SETFL, O_RDWR | O_NONBLOCK);
+    client->keeper = k;
+    client->creator = creator;
+    client->channel = -1;
+    client->out = CAY_BUF(MAX_UNSENT);
+    client->watch = (struct watch){.fd = -1, .ready = on_client};
+    chan_init(&client->chan, sock);
+    update_watch(client);
+    client->next = k->clients;
+    k->clients = client;
+    k->n_clients++;
+    return client;
+}
+
+void client_free(struct client *client)
+{
+    struct keeper *k = client->keeper;
+    for (struct client **at = &k->clients; *at; at = &(*at)->next) {
+        if (*at == client) {
+            *at = client->next;
+            break;
+        }
+    }
+    for (struct proc *p = k->procs; p; p = p->next)
+        if (p->starter == client)
+            p->starter = NULL;
+    k->n_clients--;
+    timer_clear(&k->loop, &client->timer);
+    loop_forget(&k->loop, &client->watch);
+    close_fd(&client->channel);
+    buf_done(&client->out);
+    chan_done(&client->chan);
+    free(client);
+    life_use(k);
+}
+
+/* The run directory lets nobody else in; this is the second lock on the same door. */
+static bool is_own_user(int sock)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static void on_connect(struct watch *watch, uint32_t events)
+{
+    struct keeper *k = container_of(watch, struct keeper, listen_watch);
+    (void)events;
+    autofd int sock = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (sock < 0 || !is_own_user(sock))
+        return;
+    struct client *client = client_new(k, sock, false);
+    if (!client)
+        return;
+    steal_fd(&sock);
+    life_use(k);
+    if (k->n_clients > CAY_MAX_CLIENTS) {
+        struct cay_error err;
+        cay_fail(&err, CAY_E_LIMIT, "%d callers are connected to the sandbox already", CAY_MAX_CLIENTS);
+        client_fail(client, &err);
+        client_free(client);
+        return;
+    }
+    /* The request is usually there already: answer it without another turn of the loop. */
+    on_client(&client->watch, EPOLLIN);
+}
+
+int client_listen(struct keeper *k, struct cay_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0 || home_ctl_address(&k->cay, k->id, &address, err) < 0)
+        return -1;
+    if (bind(sock, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(sock, BACKLOG) < 0)
+        return cay_fail_errno(err, errno, "cannot listen on %s", address.sun_path);
+    k->listen_fd = steal_fd(&sock);
+    k->listen_watch = (struct watch){.fd = -1, .ready = on_connect};
+    return 0;
+}
+
+void client_flush_all(struct keeper *k)
+{
+    uint64_t end = cay_now_us() + LAST_WORDS_MS * 1000;
+    for (struct client *c = k->clients; c; c = c->next) {
+        while (c->out.size || c->mode == CLIENT_STREAM) {
+            uint64_t now = cay_now_us();
+            struct pollfd p = {.fd = c->chan.sock, .events = POLLOUT};
+            if (now >= end || poll(&p, 1, (int)((end - now) / 1000) + 1) <= 0 || (p.revents & (POLLERR | POLLHUP)))
+                break;
+            flush(c);
+            size_t before = c->out.size;
+            client_pump(c);
+            if (c->mode == CLIENT_STREAM && c->out.size == before && before == 0)
+                break; /* follows the log, and that is over */
+        }
+    }
+}

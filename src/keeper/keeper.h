@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper: one for each sandbox, the only truth about it. It is single-threaded; everything happens in
+ * callbacks of its one loop.
+ *
+ *   setup.c   from a spec to a running jail, and back to nothing       life.c    states, timers, the end
+ *   proc.c    processes: start, output, stdin, exit                    link.c    the wire to init
+ *   client.c  callers: connections and streams                         ops.c     what callers can ask for
+ *   spool.c   output kept for readers now and later
+ */
+#ifndef CAY_KEEPER_KEEPER_H
+#define CAY_KEEPER_KEEPER_H
+
+#include "base/loop.h"
+#include "jail/jail.h"
+#include "keeper/spool.h"
+#include "sandbox/home.h"
+#include "sandbox/spec.h"
+#include "wire/chan.h"
+
+struct keeper;
+struct client;
+
+/* A process that a caller started. Ended ones are kept for their exit code and output. */
+enum proc_state {
+    PROC_STARTING, /* init was asked */
+    PROC_RUNNING,
+    PROC_ENDED,
+};
+
+struct pipe_end {
+    struct watch watch;
+    struct proc *proc;
+    int fd;     /* -1: closed */
+    int stream; /* 1, 2; the master of a terminal is 1 */
+};
+
+struct proc {
+    struct keeper *keeper;
+    struct proc *next;
+    enum proc_state state;
+    pid_t pid;    /* as the sandbox counts; 0 while starting */
+    uint32_t tag; /* of the INIT_SPAWN; also names its cgroup */
+    bool pty, timed_out, oom;
+    bool grouped;   /* has a cgroup */
+    bool lingering; /* ended, but its cgroup still has processes */
+    struct pipe_end out, err;
+    struct watch in_watch;
+    int in; /* write end of its standard input, or the terminal's master (not owned); -1: closed */
+    struct cay_buf in_buf;
+    bool in_eof;
+    struct spool spool;
+    struct timer timeout;
+    struct client *starter; /* waits for STARTED */
+    uint64_t started_us, started_ms, ended_us;
+    int exit_code, signal;
+    uint64_t cpu_us, peak_memory;
+    char command[256];
+};
+
+enum client_mode {
+    CLIENT_IDLE,     /* the next request may come */
+    CLIENT_STARTING, /* EXEC: init was asked */
+    CLIENT_STREAM,   /* OUTPUT frames until the end of the process */
+    CLIENT_WAIT,     /* WAIT: answers when the process ends or time is up */
+    CLIENT_CHANNEL,  /* FS: init was asked */
+    CLIENT_STOP,     /* STOP: answers when all is gone */
+};
+
+struct client {
+    struct keeper *keeper;
+    struct client *next;
+    struct watch watch;
+    struct chan chan;
+    enum client_mode mode;
+    bool creator, detach, follow, held;
+    struct proc *proc; /* STREAM, WAIT; NULL in STREAM: the log */
+    uint64_t offset;   /* STREAM: next byte to send */
+    uint32_t tag;      /* of the request that is being answered */
+    uint32_t channel_tag; /* CHANNEL: of the INIT_FS */
+    int channel;          /* CHANNEL: the caller's end */
+    struct timer timer;
+    struct cay_buf out; /* encoded, not yet sent */
+};
+
+enum phase {
+    PHASE_UP,       /* running or paused */
+    PHASE_STOPPING, /* processes were asked to end; killed when the grace is over */
+    PHASE_KILLING,  /* everything was killed; waiting for the kernel */
+};
+
+struct keeper {
+    struct loop loop;
+    struct cay cay;
+    struct spec spec;
+    const char *id;
+    char image[CAY_MAX_PATH]; /* what the spec's image stands for */
+
+    /* what the sandbox is made of */
+    struct cgroup cgroup;
+    struct jail jail;
+    uint64_t id_range; /* 1 + number; 0: none */
+    int run_dir;       /* <run>/<id> */
+    int disk;          /* detached mount or -1 */
+
+    /* state */
+    int status_fd;
+    enum cay_state state;
+    const char *reason;
+    char reason_text[160];
+    enum phase phase;
+    bool remove; /* leave no record */
+    uint64_t created_ms, ended_ms, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
+    uint64_t oom_seen;
+    uint32_t running, next_tag;
+    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer;
+    int retries;
+
+    struct chan init;
+    struct watch init_watch, pidfd_watch, oom_watch, listen_watch;
+    int oom_fd, listen_fd;
+
+    struct proc *procs; /* oldest first */
+    size_t n_ended;
+    struct client *clients;
+    size_t n_clients;
+    struct spool log;
+};
+
+/* setup.c */
+int keeper_setup(struct keeper *k, struct cay_error *err);
+void keeper_undo(struct keeper *k); /* cgroup, id range, run directory */
+
+/* link.c */
+int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n, struct cay_error *err);
+void link_start(struct keeper *k);
+
+/* proc.c */
+int proc_start(struct keeper *k, const struct msg *request, struct client *client, struct cay_error *err);
+void proc_started(struct proc *proc, pid_t pid, int master);
+void proc_failed(struct proc *proc, const struct cay_error *why);
+void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak);
+/* What is left when the sandbox ends without init having said how. */
+void proc_abandoned(struct proc *proc);
+struct proc *proc_find(struct keeper *k, pid_t pid);
+struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
+int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof);
+void proc_kill_tree(struct proc *proc, int signal);
+void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
+void proc_sweep(struct keeper *k);                     /* removes empty cgroups of ended ones */
+void proc_free(struct proc *proc);
+
+/* client.c */
+int client_listen(struct keeper *k, struct cay_error *err);
+struct client *client_new(struct keeper *k, int sock, bool creator);
+void client_free(struct client *client);
+void client_send(struct client *client, const struct msg *msg, int fd);
+void client_fail(struct client *client, const struct cay_error *why);
+void client_pump(struct client *client);      /* a stream has more to send, or its process ended */
+void clients_of(struct keeper *k, struct proc *proc); /* pumps all streams of a process; NULL: of the log */
+void client_resume(struct client *client);    /* reading was held back; go on */
+void client_flush_all(struct keeper *k);      /* blocking, bounded: before the keeper exits */
+void client_exit(struct client *client, const struct proc *proc);
+
+/* ops.c */
+void ops_handle(struct client *client, const struct msg *msg);
+
+/* life.c */
+void life_up(struct keeper *k);
+void life_use(struct keeper *k); /* somebody called: it is not idle */
+void life_dirty(struct keeper *k);
+int life_write(struct keeper *k);
+void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64_t grace_ms);
+void life_check(struct keeper *k); /* a process ended: stopping may be over */
+int life_pause(struct keeper *k, bool paused, struct cay_error *err);
+void life_set_ttl(struct keeper *k, uint64_t ms);
+void life_set_idle(struct keeper *k, uint64_t ms);
+void life_status(const struct keeper *k, struct cay_buf *out);
+
+#endif

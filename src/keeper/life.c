@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a sandbox: its state, its timers, and its end. There is one way out (life_end), whoever asks
+ * and whatever happened:
+ *
+ *   UP -> STOPPING (SIGTERM to all, with a grace) -> KILLING (SIGKILL to all) -> init reaped -> gone
+ *
+ * At the end everything that the kernel does not remove by itself is removed, the record is written, callers
+ * get their last answers, and the keeper exits.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "jail/sys.h"
+#include "keeper/keeper.h"
+#include "sandbox/record.h"
+#include "sandbox/status.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* The number of processes in the status record is for people: no need to write it at once. */
+#define STATUS_DELAY_US 50000
+/* Cgroups empty out asynchronously: look again this often, this many times. */
+#define RETRY_US 10000
+#define RETRIES 300
+
+/* ---- state ------------------------------------------------------------------------------------------ */
+
+void life_status(const struct keeper *k, struct cay_buf *out)
+{
+    char boot_id[40];
+    home_boot_id(boot_id);
+    const struct status status = {
+        .state = k->state,
+        .reason = k->reason,
+        .image = k->spec.spec.image,
+        .boot_id = boot_id,
+        .created_ms = k->created_ms,
+        .ended_ms = k->ended_ms,
+        .ttl_deadline_us = k->ttl_deadline_us,
+        .keeper_pid = (uint64_t)getpid(),
+        .init_pid = k->jail.pid > 0 ? (uint64_t)k->jail.pid : 0,
+        .processes = k->running,
+        .id_range = k->id_range,
+        .ephemeral = k->spec.spec.ephemeral,
+        .labels = k->spec.spec.labels,
+    };
+    status_encode(&status, out);
+}
+
+int life_write(struct keeper *k)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    timer_clear(&k->loop, &k->status_timer);
+    life_status(k, &buf);
+    return buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
+}
+
+static void on_status_due(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, status_timer);
+    proc_sweep(k);
+    life_write(k);
+}
+
+void life_dirty(struct keeper *k)
+{
+    if (!k->status_timer.armed && k->phase == PHASE_UP)
+        timer_set(&k->loop, &k->status_timer, cay_now_us() + STATUS_DELAY_US);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------- */
+
+/* The merged output outlives the sandbox, for `cay logs`. */
+static void save_log(struct keeper *k, int dir)
+{
+    char chunk[CAY_MAX_DATA];
+    int stream;
+    uint64_t offset = k->log.start;
+    if (k->log.end == k->log.start)
+        return;
+    autofd int file = openat(dir, "log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0)
+        return;
+    for (size_t n; (n = spool_read(&k->log, &offset, chunk, sizeof(chunk), &stream)) > 0; offset += n)
+        if (cay_write_all(file, chunk, n) < 0)
+            return;
+}
+
+static void save_record(struct keeper *k)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    if (k->spec.spec.ephemeral)
+        return;
+    if (k->remove) {
+        cay_remove_tree_at(k->cay.sandboxes, k->id);
+        return;
+    }
+    autofd int dir = home_open(k->cay.sandboxes, k->id);
+    if (dir < 0)
+        return;
+    save_log(k, dir);
+    life_status(k, &buf);
+    record_write_at(dir, "status", buf.data, buf.size, true, NULL);
+}
+
+/* Everything is dead. Last words, record, and out. */
+static void conclude(struct keeper *k)
+{
+    for (struct proc *p = k->procs, *next; p; p = next) {
+        next = p->next;
+        if (p->state != PROC_ENDED)
+            proc_abandoned(p);
+    }
+    k->ended_ms = cay_wall_ms();
+    save_record(k);
+    keeper_undo(k);
+    for (struct client *c = k->clients; c; c = c->next) {
+        if (c->mode == CLIENT_STOP) {
+            c->mode = CLIENT_IDLE;
+            client_send(c, &(struct msg){.type = MSG_OK, .tag = c->tag}, -1);
+        }
+    }
+    client_flush_all(k);
+    k->loop.stop = true;
+}
+
+static void on_retry(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, retry_timer);
+    if (cgroup_remove(&k->cgroup) < 0 && errno == EBUSY && ++k->retries < RETRIES) {
+        timer_set(&k->loop, &k->retry_timer, cay_now_us() + RETRY_US);
+        return;
+    }
+    conclude(k);
+}
+
+static void on_init_dead(struct watch *watch, uint32_t events)
+{
+    struct keeper *k = container_of(watch, struct keeper, pidfd_watch);
+    int status = 0;
+    (void)events;
+    if (waitpid(k->jail.pid, &status, WNOHANG) == 0)
+        return;
+    loop_forget(&k->loop, &k->pidfd_watch);
+    if (k->phase != PHASE_KILLING) {
+        bool oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
+        if (WIFSIGNALED(status))
+            snprintf(k->reason_text, sizeof(k->reason_text), "its init was killed by signal %d", WTERMSIG(status));
+        else
+            snprintf(k->reason_text, sizeof(k->reason_text), "its init exited with code %d", WEXITSTATUS(status));
+        if (oom && k->phase == PHASE_UP)
+            life_end(k, CAY_STATE_OOM, "out of memory", 0);
+        else
+            life_end(k, CAY_STATE_EXITED, k->phase == PHASE_UP ? k->reason_text : k->reason, 0);
+    }
+    on_retry(&k->retry_timer);
+}
+
+static void kill_all(struct keeper *k)
+{
+    k->phase = PHASE_KILLING;
+    timer_clear(&k->loop, &k->grace_timer);
+    cgroup_kill(&k->cgroup); /* where there are none, the death of init takes all others along */
+    sys_pidfd_kill(k->jail.pidfd, SIGKILL);
+}
+
+static void on_grace_over(struct timer *timer)
+{
+    kill_all(container_of(timer, struct keeper, grace_timer));
+}
+
+static void ask_to_end(struct keeper *k)
+{
+    struct cay_error err;
+    if (k->state == CAY_STATE_PAUSED)
+        cgroup_freeze(&k->cgroup, false);
+    for (struct proc *p = k->procs; p; p = p->next) {
+        if (p->grouped && p->state != PROC_STARTING) {
+            proc_kill_tree(p, SIGTERM);
+        } else if (p->state == PROC_RUNNING) {
+            const struct msg order = {.type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = (uint64_t)p->pid,
+                                      .signal = SIGTERM, .flags = MSG_F_TREE};
+            link_send(k, &order, NULL, 0, &err);
+        }
+    }
+}
+
+void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64_t grace_ms)
+{
+    if (k->phase == PHASE_KILLING)
+        return;
+    if (k->phase == PHASE_UP) {
+        timer_clear(&k->loop, &k->ttl_timer);
+        timer_clear(&k->loop, &k->idle_timer);
+        bool paused = k->state == CAY_STATE_PAUSED;
+        if (grace_ms)
+            ask_to_end(k);
+        else if (paused)
+            cgroup_freeze(&k->cgroup, false);
+        k->state = state;
+        k->reason = reason;
+        /* `processes` and the rest stay as they are until the record of the end is written. */
+    }
+    k->phase = PHASE_STOPPING;
+    if (!grace_ms) {
+        kill_all(k);
+        return;
+    }
+    if (!k->grace_timer.armed || cay_now_us() + grace_ms * 1000 < k->grace_timer.at_us)
+        timer_set(&k->loop, &k->grace_timer, cay_now_us() + grace_ms * 1000);
+    life_check(k);
+}
+
+/* Stopping is over when no process is left but init. */
+void life_check(struct keeper *k)
+{
+    if (k->phase != PHASE_STOPPING || k->running)
+        return;
+    proc_sweep(k);
+    for (struct proc *p = k->procs; p; p = p->next)
+        if (p->lingering) {
+            /* Not ours to wait for: nobody reports their end, so look again soon. */
+            timer_set(&k->loop, &k->status_timer, cay_now_us() + STATUS_DELAY_US / 5);
+            return;
+        }
+    kill_all(k);
+}
+
+/* ---- timers ----------------------------------------------------------------------------------------- */
+
+static void on_ttl(struct timer *timer)
+{
+    life_end(container_of(timer, struct keeper, ttl_timer), CAY_STATE_TTL, "its time to live is over", 0);
+}
+
+void life_set_ttl(struct keeper *k, uint64_t ms)
+{
+    k->ttl_deadline_us = ms ? cay_now_us() + ms * 1000 : 0;
+    if (ms)
+        timer_set(&k->loop, &k->ttl_timer, k->ttl_deadline_us);
+    else
+        timer_clear(&k->loop, &k->ttl_timer);
+    life_write(k);
+}
+
+static bool in_use(struct keeper *k)
+{
+    proc_sweep(k);
+    if (k->running)
+        return true;
+    for (struct proc *p = k->procs; p; p = p->next)
+        if (p->lingering)
+            return true;
+    for (struct client *c = k->clients; c; c = c->next)
+        if (!c->creator || c->mode != CLIENT_IDLE)
+            return true;
+    return false;
+}
+
+static void on_idle(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, idle_timer);
+    if (in_use(k))
+        k->last_use_us = cay_now_us();
+    if (cay_now_us() - k->last_use_us < k->idle_us)
+        timer_set(&k->loop, &k->idle_timer, k->last_use_us + k->idle_us);
+    else
+        life_end(k, CAY_STATE_IDLE, "nobody used it for its idle time", 0);
+}
+
+void life_set_idle(struct keeper *k, uint64_t ms)
+{
+    k->idle_us = ms * 1000;
+    k->last_use_us = cay_now_us();
+    if (ms)
+        timer_set(&k->loop, &k->idle_timer, k->last_use_us + k->idle_us);
+    else
+        timer_clear(&k->loop, &k->idle_timer);
+}
+
+void life_use(struct keeper *k)
+{
+    if (k->idle_us)
+        k->last_use_us = cay_now_us();
+}
+
+int life_pause(struct keeper *k, bool paused, struct cay_error *err)
+{
+    enum cay_state wanted = paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    if (k->state == wanted)
+        return 0;
+    if (cgroup_dir(&k->cgroup) < 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "pausing needs cgroups, and this host gives us none");
+    if (cgroup_freeze(&k->cgroup, paused) < 0) {
+        int eno = errno;
+        if (paused)
+            cgroup_freeze(&k->cgroup, false);
+        return cay_fail_errno(err, eno, "cannot %s the sandbox", paused ? "pause" : "resume");
+    }
+    k->state = wanted;
+    k->reason = paused ? "paused on request" : "up";
+    life_write(k);
+    return 0;
+}
+
+static void on_oom(struct watch *watch, uint32_t events)
+{
+    struct keeper *k = container_of(watch, struct keeper, oom_watch);
+    uint64_t count;
+    (void)events;
+    if (read(k->oom_fd, &count, sizeof(count)) <= 0) {
+        loop_forget(&k->loop, &k->oom_watch);
+        return;
+    }
+    if (k->phase == PHASE_UP)
+        life_end(k, CAY_STATE_OOM, "out of memory", 0);
+}
+
+void life_up(struct keeper *k)
+{
+    k->state = CAY_STATE_RUNNING;
+    k->reason = "up";
+    k->oom_seen = cgroup_oom_kills(&k->cgroup);
+    k->status_timer.fire = on_status_due;
+    k->ttl_timer.fire = on_ttl;
+    k->idle_timer.fire = on_idle;
+    k->grace_timer.fire = on_grace_over;
+    k->retry_timer.fire = on_retry;
+    k->pidfd_watch = (struct watch){.fd = -1, .ready = on_init_dead};
+    loop_watch(&k->loop, &k->pidfd_watch, k->jail.pidfd, EPOLLIN);
+    k->oom_fd = cgroup_oom_eventfd(&k->cgroup);
+    k->oom_watch = (struct watch){.fd = -1, .ready = on_oom};
+    if (k->oom_fd >= 0)
+        loop_watch(&k->loop, &k->oom_watch, k->oom_fd, EPOLLIN);
+    if (k->spec.spec.ttl_ms)
+        life_set_ttl(k, k->spec.spec.ttl_ms);
+    if (k->spec.spec.idle_ms)
+        life_set_idle(k, k->spec.spec.idle_ms);
+    life_write(k);
+}

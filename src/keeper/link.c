@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The wire to init. init is inside the sandbox and untrusted: what it says is bounded by the frame, checked
+ * against what was asked, and a descriptor from it is looked at before it is used. Nonsense ends the
+ * sandbox, not the keeper.
+ */
+#include "base/err.h"
+#include "base/sock.h"
+#include "base/util.h"
+#include "keeper/keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+/* An init that does not read for this long is frozen or hostile. */
+#define PATIENCE_MS 1000
+/* Unix98 terminals: masters are /dev/ptmx (5:2). */
+#define PTMX_MAJOR 5
+#define PTMX_MINOR 2
+
+int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n, struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
+    if (msg_encode(&buf, msg, (uint8_t)n) < 0)
+        return cay_fail(err, CAY_E_TOO_LARGE, "the request (arguments and environment) is larger than %u bytes",
+                        CAY_MAX_FRAME);
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t sent = sock_send(k->init.sock, buf.data + done, buf.size - done, fds, done ? 0 : n);
+        if (sent > 0) {
+            done += (size_t)sent;
+            continue;
+        }
+        struct pollfd p = {.fd = k->init.sock, .events = POLLOUT};
+        if (errno == EAGAIN && poll(&p, 1, PATIENCE_MS) > 0)
+            continue;
+        if (done > 0) /* half a frame: the wire is of no use any more */
+            life_end(k, CAY_STATE_EXITED, "its init stopped answering", 0);
+        return cay_fail(err, CAY_E_UNAVAILABLE, "the sandbox does not take requests now");
+    }
+    return 0;
+}
+
+/* The master of a terminal, or something else that init would like us to hold. */
+static int checked_master(int fd)
+{
+    struct stat st;
+    autofd int owned = fd;
+    if (owned < 0 || fstat(owned, &st) < 0 || !S_ISCHR(st.st_mode) || major(st.st_rdev) != PTMX_MAJOR ||
+        minor(st.st_rdev) != PTMX_MINOR || fcntl(owned, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
+        return -1;
+    return steal_fd(&owned);
+}
+
+static void on_spawned(struct keeper *k, const struct msg *msg)
+{
+    struct proc *proc = proc_of_tag(k, msg->tag);
+    int fd = chan_take_fd(&k->init);
+    if (!proc || proc->state != PROC_STARTING || msg->pid < 2 || msg->pid > INT32_MAX) {
+        close_fd(&fd);
+        return;
+    }
+    int master = proc->pty ? checked_master(fd) : -1;
+    if (!proc->pty)
+        close_fd(&fd);
+    proc_started(proc, (pid_t)msg->pid, master);
+}
+
+static void on_exited(struct keeper *k, const struct msg *msg)
+{
+    struct proc *proc = proc_find(k, (pid_t)msg->pid);
+    if (proc && proc->state == PROC_RUNNING)
+        proc_exited(proc, (int)msg->number, msg->cpu_us, msg->peak_memory);
+}
+
+static struct client *channel_client(struct keeper *k, uint32_t tag)
+{
+    for (struct client *c = k->clients; c; c = c->next)
+        if (c->mode == CLIENT_CHANNEL && c->channel_tag == tag)
+            return c;
+    return NULL;
+}
+
+static void on_answer(struct keeper *k, const struct msg *msg)
+{
+    struct cay_error why = {0};
+    struct proc *proc = proc_of_tag(k, msg->tag);
+    struct client *client = channel_client(k, msg->tag);
+    if (msg->type == MSG_ERROR)
+        msg_to_error(msg, &why);
+    if (proc && proc->state == PROC_STARTING && msg->type == MSG_ERROR) {
+        proc_failed(proc, &why);
+    } else if (client) {
+        client->mode = CLIENT_IDLE;
+        if (msg->type == MSG_ERROR)
+            client_fail(client, &why);
+        else
+            client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, client->channel);
+        close_fd(&client->channel);
+    }
+}
+
+static void on_message(struct keeper *k, const struct msg *msg)
+{
+    switch (msg->type) {
+    case INIT_SPAWNED:
+        on_spawned(k, msg);
+        return;
+    case INIT_EXITED:
+        on_exited(k, msg);
+        return;
+    case MSG_OK:
+    case MSG_ERROR:
+        on_answer(k, msg);
+        return;
+    default:
+        return; /* INIT_READY, and what a hostile init makes up */
+    }
+}
+
+static void on_init(struct watch *watch, uint32_t events)
+{
+    struct keeper *k = container_of(watch, struct keeper, init_watch);
+    struct msg msg;
+    struct cay_error err;
+    int popped = 0;
+    (void)events;
+    ssize_t n = chan_fill(&k->init);
+    while (n > 0 && (popped = chan_pop(&k->init, &msg, &err)) > 0) {
+        on_message(k, &msg);
+        msg_done(&msg);
+    }
+    if (n > 0 && popped == 0)
+        return;
+    if (n < 0 && errno == EAGAIN)
+        return;
+    /* End of file comes with init's death, which the pidfd tells us; nonsense is answered by death. */
+    loop_forget(&k->loop, &k->init_watch);
+    if (n > 0 && k->phase == PHASE_UP)
+        life_end(k, CAY_STATE_EXITED, "its init talked nonsense", 0);
+}
+
+void link_start(struct keeper *k)
+{
+    int flags = fcntl(k->jail.sock, F_GETFL);
+    fcntl(k->jail.sock, F_SETFL, flags | O_NONBLOCK);
+    chan_init(&k->init, k->jail.sock);
+    k->jail.sock = -1;
+    k->init_watch = (struct watch){.fd = -1, .ready = on_init};
+    loop_watch(&k->loop, &k->init_watch, k->init.sock, EPOLLIN);
+}

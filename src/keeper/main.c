@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's connection and
+ * 4 = the locked status file. Takes the spec from the creator, makes the sandbox, answers READY, and keeps it
+ * until its end. It has no standard streams, no working directory on anybody's file system and no parent
+ * that waits for it.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "jail/sys.h"
+#include "keeper/keeper.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+enum { CREATOR_FD = 3, STATUS_FD = 4 };
+
+static int detach_from_caller(void)
+{
+    sigset_t none;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
+        return -1;
+    sys_close_range(STATUS_FD + 1, ~0u);
+    if (fcntl(CREATOR_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(STATUS_FD, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0)
+        return -1;
+    /* Terminals and job control of the caller are none of our business; SIGTERM is: it ends the sandbox. */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(022); /* init must be able to enter its cgroups; our own files say their modes */
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    return 0;
+}
+
+static int open_home(struct keeper *k, const struct msg *msg, struct cay_error *err)
+{
+    char path[CAY_MAX_PATH];
+    if (!msg->path || !msg->target || !msg->name || strlen(msg->path) >= sizeof(k->cay.state_path) ||
+        strlen(msg->target) >= sizeof(k->cay.run_path) || strlen(msg->name) >= sizeof(k->image))
+        return cay_fail(err, CAY_E_INVALID, "malformed request to the keeper");
+    strcpy(k->cay.state_path, msg->path);
+    strcpy(k->cay.run_path, msg->target);
+    strcpy(k->image, msg->name);
+    snprintf(path, sizeof(path), "%s/sandboxes", msg->path);
+    k->cay.privileged = home_privileged();
+    k->cay.run = open(msg->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    k->cay.sandboxes = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    k->run_dir = k->cay.run < 0 ? -1 : home_open(k->cay.run, k->id);
+    if (k->cay.run < 0 || k->cay.sandboxes < 0 || k->run_dir < 0)
+        return cay_fail_errno(err, errno, "cannot open the directories of the sandbox");
+    return 0;
+}
+
+/* The creator's one message, read before there is a loop. */
+static int take_spec(struct keeper *k, struct chan *creator, struct cay_error *err)
+{
+    automsg struct msg msg = {0};
+    int got = chan_recv(creator, &msg, err);
+    if (got <= 0 || msg.type != OP_CREATE)
+        return got < 0 ? -1 : cay_fail(err, CAY_E_INVALID, "the creator went away");
+    if (spec_load(msg.data.data, msg.data.size, &k->spec, err) < 0)
+        return -1;
+    if (strcmp(k->spec.spec.id, k->id) != 0)
+        return cay_fail(err, CAY_E_INVALID, "the spec is of another sandbox");
+    return open_home(k, &msg, err);
+}
+
+static int make(struct keeper *k, struct chan *creator, struct cay_error *err)
+{
+    if (loop_init(&k->loop) < 0)
+        return cay_fail_errno(err, errno, "cannot make an event loop");
+    if (take_spec(k, creator, err) < 0)
+        return -1;
+    k->state = CAY_STATE_CREATING;
+    k->reason = "being made";
+    k->created_ms = cay_wall_ms();
+    if (life_write(k) < 0)
+        return cay_fail_errno(err, errno, "cannot write the sandbox's status");
+    spool_init(&k->log, CAY_MAX_LOG);
+    if (keeper_setup(k, err) < 0 || client_listen(k, err) < 0) {
+        keeper_undo(k);
+        return -1;
+    }
+    return 0;
+}
+
+static void answer_ready(struct keeper *k, struct client *creator)
+{
+    creator->tag = 0;
+    client_send(creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+}
+
+int main(int argc, char **argv)
+{
+    static struct keeper keeper; /* zeroed, and too large for a stack */
+    struct keeper *k = &keeper;
+    struct chan creator;
+    struct cay_error err = {0};
+    if (argc != 2 || detach_from_caller() < 0)
+        return 1;
+    k->id = argv[1];
+    k->status_fd = STATUS_FD;
+    k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd = -1;
+    k->jail = (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1};
+    chan_init(&creator, CREATOR_FD);
+    if (make(k, &creator, &err) < 0) {
+        const struct msg msg = {.type = MSG_ERROR, .code = err.code, .sys_errno = (uint64_t)err.sys_errno,
+                                .text = err.text};
+        chan_send(CREATOR_FD, &msg, NULL, 0, NULL);
+        return 1;
+    }
+    creator.sock = -1;
+    chan_done(&creator);
+    link_start(k);
+    life_up(k);
+    loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
+    struct client *first = client_new(k, CREATOR_FD, true);
+    if (!first)
+        return 1;
+    answer_ready(k, first);
+    return loop_run(&k->loop) < 0;
+}

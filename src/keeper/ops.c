@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What callers can ask for: one table, one small handler each.
+ */
+#include "base/err.h"
+#include "base/sock.h"
+#include "base/util.h"
+#include "jail/sys.h"
+#include "keeper/keeper.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/vfs.h>
+#include <termios.h>
+
+static void send_ok(struct client *client)
+{
+    client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, -1);
+}
+
+static void refuse(struct client *client, enum cay_code code, const char *text)
+{
+    struct cay_error err;
+    cay_fail(&err, code, "%s", text);
+    client_fail(client, &err);
+}
+
+static struct proc *known_proc(struct client *client, const struct msg *msg)
+{
+    struct cay_error err;
+    struct proc *proc = msg->pid <= INT32_MAX ? proc_find(client->keeper, (pid_t)msg->pid) : NULL;
+    if (!proc) {
+        cay_fail(&err, CAY_E_NOT_FOUND, "no process %llu in sandbox '%s'; 'cay procs %s' lists them",
+                 (unsigned long long)msg->pid, client->keeper->id, client->keeper->id);
+        client_fail(client, &err);
+    }
+    return proc;
+}
+
+/* Used cpu and memory inside are told by /proc/meminfo; refreshed when something starts, not more often than
+ * anybody could notice. */
+static void refresh_meminfo(struct keeper *k)
+{
+    char text[1024];
+    uint64_t now = cay_now_us();
+    if (k->jail.meminfo < 0 || now - k->meminfo_us < 100000)
+        return;
+    k->meminfo_us = now;
+    int n = jail_meminfo(text, sizeof(text), k->spec.spec.memory, cgroup_memory(&k->cgroup));
+    if (n > 0)
+        (void)!pwrite(k->jail.meminfo, text, (size_t)n, 0);
+}
+
+static void op_exec(struct client *client, const struct msg *msg)
+{
+    struct cay_error err;
+    struct keeper *k = client->keeper;
+    bool argv = msg->argv && msg->argv[0];
+    if (argv == (msg->shell != NULL)) {
+        refuse(client, CAY_E_INVALID, "give a command either as argv or as a shell string");
+        return;
+    }
+    refresh_meminfo(k);
+    client->detach = msg->flags & MSG_F_DETACH;
+    client->mode = CLIENT_STARTING;
+    if (proc_start(k, msg, client, &err) < 0) {
+        client->mode = CLIENT_IDLE;
+        client_fail(client, &err);
+    }
+}
+
+static void op_attach(struct client *client, const struct msg *msg)
+{
+    struct proc *proc = msg->pid ? known_proc(client, msg) : NULL;
+    if (msg->pid && !proc)
+        return;
+    client->mode = CLIENT_STREAM;
+    client->proc = proc;
+    client->follow = msg->flags & MSG_F_FOLLOW;
+    client->offset = msg->offset;
+    client_pump(client);
+}
+
+/* On a stream connection input has no answer; its sender is held back while too much waits. */
+static void op_stdin(struct client *client, const struct msg *msg)
+{
+    bool stream = client->mode == CLIENT_STREAM;
+    struct proc *proc = proc_find(client->keeper, (pid_t)msg->pid);
+    if (proc && proc->state == PROC_RUNNING) {
+        proc_input(proc, msg->data.data, msg->data.size, msg->flags & MSG_F_EOF);
+        if (proc->in_buf.size > CAY_MAX_STDIN / 2 && client->proc == proc)
+            client->held = true;
+    } else if (!proc && !stream) {
+        known_proc(client, msg);
+        return;
+    }
+    if (!stream && client->mode == CLIENT_IDLE && msg->tag)
+        send_ok(client);
+}
+
+static void op_resize(struct client *client, const struct msg *msg)
+{
+    struct proc *proc = proc_find(client->keeper, (pid_t)msg->pid);
+    struct winsize size = {.ws_row = (unsigned short)msg->rows, .ws_col = (unsigned short)msg->cols};
+    if (proc && proc->pty && proc->out.fd >= 0)
+        ioctl(proc->out.fd, TIOCSWINSZ, &size);
+    if (client->mode == CLIENT_IDLE && msg->tag)
+        send_ok(client);
+}
+
+static void on_wait_over(struct timer *timer)
+{
+    struct client *client = container_of(timer, struct client, timer);
+    client->mode = CLIENT_IDLE;
+    client->proc = NULL;
+    refuse(client, CAY_E_TIMEOUT, "the process is still running");
+}
+
+static void op_wait(struct client *client, const struct msg *msg)
+{
+    struct proc *proc = known_proc(client, msg);
+    if (!proc)
+        return;
+    if (proc->state == PROC_ENDED) {
+        client_exit(client, proc);
+        return;
+    }
+    if (msg->timeout_ms == 0) {
+        refuse(client, CAY_E_TIMEOUT, "the process is still running");
+        return;
+    }
+    client->mode = CLIENT_WAIT;
+    client->proc = proc;
+    client->timer.fire = on_wait_over;
+    if (msg->timeout_ms < UINT64_MAX / 2000)
+        timer_set(&client->keeper->loop, &client->timer, cay_now_us() + msg->timeout_ms * 1000);
+}
+
+static void op_signal(struct client *client, const struct msg *msg)
+{
+    struct cay_error err;
+    struct keeper *k = client->keeper;
+    struct proc *proc = known_proc(client, msg);
+    if (!proc)
+        return;
+    if (msg->signal < 1 || msg->signal > 64) {
+        refuse(client, CAY_E_INVALID, "no such signal");
+        return;
+    }
+    if ((msg->flags & MSG_F_TREE) && (proc->state == PROC_RUNNING || proc->lingering)) {
+        proc_kill_tree(proc, (int)msg->signal);
+    } else if (proc->state == PROC_RUNNING) {
+        const struct msg order = {.type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = msg->pid, .signal = msg->signal};
+        if (link_send(k, &order, NULL, 0, &err) < 0) {
+            client_fail(client, &err);
+            return;
+        }
+    }
+    send_ok(client);
+}
+
+static void op_procs(struct client *client, const struct msg *msg)
+{
+    (void)msg;
+    for (struct proc *p = client->keeper->procs; p; p = p->next) {
+        if (p->state == PROC_STARTING)
+            continue;
+        const struct msg line = {
+            .type = MSG_PROC,
+            .tag = client->tag,
+            .pid = (uint64_t)p->pid,
+            .flags = (p->state == PROC_RUNNING ? MSG_F_RUNNING : 0) | (p->pty ? MSG_F_PTY : 0) |
+                     (p->timed_out ? MSG_F_TIMED_OUT : 0) | (p->oom ? MSG_F_OOM : 0) |
+                     (p->spool.start ? MSG_F_TRUNCATED : 0),
+            .exit_code = (uint64_t)p->exit_code,
+            .signal = (uint64_t)p->signal,
+            .duration_us = (p->state == PROC_RUNNING ? cay_now_us() : p->ended_us) - p->started_us,
+            .cpu_us = p->cpu_us,
+            .peak_memory = p->peak_memory,
+            .started_ms = p->started_ms,
+            .offset = p->spool.start,
+            .end = p->spool.end,
+            .text = p->command,
+        };
+        client_send(client, &line, -1);
+    }
+    send_ok(client);
+}
+
+static void op_info(struct client *client, const struct msg *msg)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    (void)msg;
+    life_status(client->keeper, &buf);
+    client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag, .data = {buf.data, buf.size}}, -1);
+}
+
+static void op_spec(struct client *client, const struct msg *msg)
+{
+    const struct spec *spec = &client->keeper->spec;
+    (void)msg;
+    client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag, .data = {spec->bytes, spec->size}}, -1);
+}
+
+static void op_stats(struct client *client, const struct msg *msg)
+{
+    struct keeper *k = client->keeper;
+    struct cay_stats stats = {0};
+    struct statfs fs;
+    (void)msg;
+    cgroup_stats(&k->cgroup, &stats);
+    if (stats.memory_max == 0)
+        stats.memory_max = k->spec.spec.memory;
+    stats.pids_max = k->spec.spec.pids;
+    if (k->jail.disk >= 0 && fstatfs(k->jail.disk, &fs) == 0) {
+        stats.disk_max = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+        stats.disk = stats.disk_max - (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize;
+        stats.inodes_max = fs.f_files;
+        stats.inodes = fs.f_files - fs.f_ffree;
+    }
+    client_send(client, &(struct msg){.type = MSG_STATS, .tag = client->tag,
+                                      .data = {(const char *)&stats, sizeof(stats)}}, -1);
+}
+
+static void op_pause(struct client *client, const struct msg *msg)
+{
+    struct cay_error err;
+    if (life_pause(client->keeper, msg->type == OP_PAUSE, &err) < 0)
+        client_fail(client, &err);
+    else
+        send_ok(client);
+}
+
+static void op_stop(struct client *client, const struct msg *msg)
+{
+    struct keeper *k = client->keeper;
+    client->mode = CLIENT_STOP;
+    k->remove = k->remove || (msg->flags & MSG_F_REMOVE);
+    life_end(k, CAY_STATE_EXITED, msg->timeout_ms ? "stopped" : "killed", msg->timeout_ms);
+}
+
+static void op_lifetime(struct client *client, const struct msg *msg)
+{
+    if (msg->ttl_ms > 1ULL << 42 || msg->idle_ms > 1ULL << 42) {
+        refuse(client, CAY_E_INVALID, "a lifetime of more than a hundred years");
+        return;
+    }
+    if (msg->flags & MSG_F_SET_TTL)
+        life_set_ttl(client->keeper, msg->ttl_ms);
+    if (msg->flags & MSG_F_SET_IDLE)
+        life_set_idle(client->keeper, msg->idle_ms);
+    send_ok(client);
+}
+
+static void op_fs(struct client *client, const struct msg *msg)
+{
+    struct cay_error err;
+    struct keeper *k = client->keeper;
+    int pair[2];
+    if (sock_pair(pair) < 0) {
+        cay_fail_errno(&err, errno, "cannot make a file channel");
+        client_fail(client, &err);
+        return;
+    }
+    autofd int worker = pair[1];
+    const struct msg order = {
+        .type = INIT_FS,
+        .tag = ++k->next_tag,
+        .user = msg->user ? msg->user : k->spec.spec.user,
+        .cwd = k->spec.spec.cwd,
+    };
+    client->channel = pair[0];
+    client->channel_tag = order.tag;
+    client->mode = CLIENT_CHANNEL;
+    if (link_send(k, &order, &worker, 1, &err) < 0) {
+        client->mode = CLIENT_IDLE;
+        close_fd(&client->channel);
+        client_fail(client, &err);
+    }
+}
+
+enum needs {
+    NEEDS_NOTHING = 0,
+    NEEDS_UP = 1 << 0,      /* not while it ends */
+    NEEDS_RUNNING = 1 << 1, /* nor while it is paused: init is frozen */
+    NEEDS_IDLE = 1 << 2,    /* one request at a time on a connection */
+};
+
+static const struct {
+    uint16_t type;
+    unsigned needs;
+    void (*handle)(struct client *client, const struct msg *msg);
+} ops[] = {
+    {OP_EXEC, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE, op_exec},
+    {OP_ATTACH, NEEDS_IDLE, op_attach},
+    {OP_STDIN, NEEDS_NOTHING, op_stdin},
+    {OP_RESIZE, NEEDS_NOTHING, op_resize},
+    {OP_WAIT, NEEDS_IDLE, op_wait},
+    {OP_SIGNAL, NEEDS_UP | NEEDS_IDLE, op_signal},
+    {OP_PROCS, NEEDS_IDLE, op_procs},
+    {OP_INFO, NEEDS_IDLE, op_info},
+    {OP_SPEC, NEEDS_IDLE, op_spec},
+    {OP_STATS, NEEDS_IDLE, op_stats},
+    {OP_PAUSE, NEEDS_UP | NEEDS_IDLE, op_pause},
+    {OP_RESUME, NEEDS_UP | NEEDS_IDLE, op_pause},
+    {OP_STOP, NEEDS_NOTHING, op_stop},
+    {OP_LIFETIME, NEEDS_UP | NEEDS_IDLE, op_lifetime},
+    {OP_FS, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE, op_fs},
+};
+
+void ops_handle(struct client *client, const struct msg *msg)
+{
+    struct keeper *k = client->keeper;
+    life_use(k);
+    for (size_t i = 0; i < CAY_COUNT(ops); i++) {
+        if (ops[i].type != msg->type)
+            continue;
+        if (client->mode == CLIENT_IDLE)
+            client->tag = msg->tag;
+        if ((ops[i].needs & NEEDS_IDLE) && client->mode != CLIENT_IDLE)
+            refuse(client, CAY_E_CONFLICT, "this connection is busy with another request");
+        else if ((ops[i].needs & NEEDS_UP) && k->phase != PHASE_UP)
+            refuse(client, CAY_E_GONE, "the sandbox is ending");
+        else if ((ops[i].needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED)
+            refuse(client, CAY_E_CONFLICT, "the sandbox is paused; resume it first");
+        else
+            ops[i].handle(client, msg);
+        return;
+    }
+    refuse(client, CAY_E_UNSUPPORTED, "this keeper does not know that request (it is of another version)");
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes. The keeper makes the pipes, so that it reads its own descriptors; init forks. Output is drained
+ * into the spool whether or not anybody listens. A process is over when its main process exits, even if a
+ * child still holds its output: the pipes then stay, and so does its cgroup.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "keeper/keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+
+/* What is read from a pipe at the end of a process: its capacity a few times over, not for ever, because a
+ * child that lives on may write without pause. */
+#define LAST_DRAIN (1u << 20)
+#define TIMEOUT_CODE 124
+
+void proc_name(const struct proc *proc, char out[16])
+{
+    snprintf(out, 16, "x%u", proc->tag);
+}
+
+struct proc *proc_find(struct keeper *k, pid_t pid)
+{
+    struct proc *found = NULL;
+    for (struct proc *p = k->procs; p; p = p->next)
+        if (p->pid == pid && pid > 0 && (!found || found->state == PROC_ENDED))
+            found = p;
+    return found;
+}
+
+struct proc *proc_of_tag(struct keeper *k, uint32_t tag)
+{
+    for (struct proc *p = k->procs; p; p = p->next)
+        if (p->tag == tag)
+            return p;
+    return NULL;
+}
+
+/* ---- output ----------------------------------------------------------------------------------------- */
+
+static void close_end(struct pipe_end *end)
+{
+    loop_forget(&end->proc->keeper->loop, &end->watch);
+    if (end->proc->pty && end->proc->in == end->fd)
+        end->proc->in = -1;
+    close_fd(&end->fd);
+}
+
+/* Reads what is there, `limit` bytes at most. False when nobody will write any more. */
+static bool drain(struct pipe_end *end, size_t limit)
+{
+    char chunk[CAY_MAX_DATA];
+    struct proc *proc = end->proc;
+    for (size_t total = 0; total < limit;) {
+        ssize_t n = read(end->fd, chunk, sizeof(chunk));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return true;
+        if (n <= 0) /* EIO: the other side of a terminal is closed */
+            return false;
+        spool_append(&proc->spool, proc->keeper->run_dir, end->stream, chunk, (size_t)n);
+        spool_append(&proc->keeper->log, proc->keeper->run_dir, end->stream, chunk, (size_t)n);
+        total += (size_t)n;
+        if ((size_t)n < sizeof(chunk) / 2)
+            return true; /* emptied, most likely; if not, the loop tells us again */
+    }
+    return true;
+}
+
+static void on_output(struct watch *watch, uint32_t events)
+{
+    struct pipe_end *end = container_of(watch, struct pipe_end, watch);
+    struct proc *proc = end->proc;
+    (void)events;
+    if (!drain(end, CAY_MAX_DATA))
+        close_end(end);
+    clients_of(proc->keeper, proc);
+    clients_of(proc->keeper, NULL);
+}
+
+static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream)
+{
+    *end = (struct pipe_end){.watch = {.fd = -1, .ready = on_output}, .proc = proc, .fd = fd, .stream = stream};
+}
+
+/* ---- standard input --------------------------------------------------------------------------------- */
+
+static void close_input(struct proc *proc)
+{
+    loop_forget(&proc->keeper->loop, &proc->in_watch);
+    if (!proc->pty)
+        close_fd(&proc->in);
+    proc->in = -1;
+    buf_done(&proc->in_buf);
+}
+
+static void release_writers(struct proc *proc)
+{
+    for (struct client *c = proc->keeper->clients; c; c = c->next)
+        if (c->held && c->proc == proc)
+            client_resume(c);
+}
+
+static void push_input(struct proc *proc)
+{
+    while (proc->in >= 0 && proc->in_buf.size) {
+        ssize_t n = write(proc->in, proc->in_buf.data, proc->in_buf.size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0) { /* nobody reads it any more */
+            close_input(proc);
+            break;
+        }
+        buf_eat(&proc->in_buf, (size_t)n);
+    }
+    if (proc->in >= 0 && proc->in_buf.size == 0 && proc->in_eof) {
+        if (proc->pty) {
+            const char eot = 4;
+            (void)!write(proc->in, &eot, 1);
+            proc->in_eof = false;
+        } else {
+            close_input(proc);
+        }
+    }
+    /* A terminal's master is watched for output already; its input is small and retried with that. */
+    if (proc->in >= 0 && !proc->pty)
+        loop_watch(&proc->keeper->loop, &proc->in_watch, proc->in, proc->in_buf.size ? EPOLLOUT : 0);
+    if (proc->in_buf.size < CAY_MAX_STDIN / 2)
+        release_writers(proc);
+}
+
+static void on_input_room(struct watch *watch, uint32_t events)
+{
+    struct proc *proc = container_of(watch, struct proc, in_watch);
+    if (events & (EPOLLERR | EPOLLHUP))
+        close_input(proc);
+    else
+        push_input(proc);
+    release_writers(proc);
+}
+
+int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof)
+{
+    if (proc->in < 0 || proc->in_eof)
+        return 0; /* as writing to a closed pipe: the bytes have nowhere to go */
+    if (size && buf_add(&proc->in_buf, bytes, size) < 0) {
+        proc->in_buf.failed = false;
+        return -1;
+    }
+    proc->in_eof = eof;
+    push_input(proc);
+    return 0;
+}
+
+/* ---- start ------------------------------------------------------------------------------------------ */
+
+static void describe(struct proc *proc, const struct msg *request)
+{
+    size_t used = 0;
+    if (request->shell)
+        snprintf(proc->command, sizeof(proc->command), "%s", request->shell);
+    for (size_t i = 0; request->argv && request->argv[i] && used < sizeof(proc->command); i++) {
+        int n = snprintf(proc->command + used, sizeof(proc->command) - used, "%s%s", i ? " " : "", request->argv[i]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static void on_timeout(struct timer *timer)
+{
+    struct proc *proc = container_of(timer, struct proc, timeout);
+    if (proc->state != PROC_RUNNING)
+        return;
+    proc->timed_out = true;
+    proc_kill_tree(proc, SIGKILL);
+}
+
+static struct proc *proc_new(struct keeper *k, const struct msg *request)
+{
+    struct proc *proc = calloc(1, sizeof(*proc));
+    if (!proc)
+        return NULL;
+    proc->keeper = k;
+    proc->tag = ++k->next_tag;
+    proc->pty = request->flags & MSG_F_PTY;
+    proc->in = -1;
+    proc->in_watch = (struct watch){.fd = -1, .ready = on_input_room};
+    proc->in_buf = CAY_BUF(CAY_MAX_STDIN + CAY_MAX_DATA);
+    proc->timeout.fire = on_timeout;
+    open_end(&proc->out, proc, -1, 1);
+    open_end(&proc->err, proc, -1, 2);
+    spool_init(&proc->spool, k->spec.spec.output);
+    describe(proc, request);
+    struct proc **at = &k->procs;
+    while (*at)
+        at = &(*at)->next;
+    *at = proc;
+    return proc;
+}
+
+/* theirs: stdin, stdout, stderr for init. Standard input is the end of a pipe that nobody writes to, unless
+ * it was asked for: no descriptor of a host file ever enters a sandbox. */
+static int make_pipes(struct proc *proc, bool want_stdin, int theirs[3])
+{
+    int pairs[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+    for (int i = 0; i < 3; i++) {
+        if (pipe2(pairs[i], O_CLOEXEC) < 0) {
+            for (int j = 0; j < i; j++) {
+                close(pairs[j][0]);
+                close(pairs[j][1]);
+            }
+            return -1;
+        }
+    }
+    theirs[0] = pairs[0][0];
+    theirs[1] = pairs[1][1];
+    theirs[2] = pairs[2][1];
+    proc->out.fd = pairs[1][0];
+    proc->err.fd = pairs[2][0];
+    fcntl(proc->out.fd, F_SETFL, O_NONBLOCK);
+    fcntl(proc->err.fd, F_SETFL, O_NONBLOCK);
+    if (want_stdin) {
+        proc->in = pairs[0][1];
+        fcntl(proc->in, F_SETFL, O_WRONLY | O_NONBLOCK);
+    } else {
+        close(pairs[0][1]);
+    }
+    return 0;
+}
+
+static bool names_variable(const char *entry, const char *other)
+{
+    size_t n = strcspn(entry, "=");
+    return strncmp(entry, other, n + 1) == 0;
+}
+
+/* The sandbox's environment with the exec's on top. Owned array of borrowed strings. */
+static const char **merge_env(const struct cay_spec *spec, const struct msg *request)
+{
+    size_t n = 0, m = 0, used = 0;
+    while (spec->env && spec->env[n])
+        n++;
+    while (request->env && request->env[m])
+        m++;
+    const char **env = calloc(n + m + 1, sizeof(*env));
+    for (size_t i = 0; env && i < n; i++) {
+        bool hidden = false;
+        for (size_t j = 0; j < m && !hidden; j++)
+            hidden = names_variable(spec->env[i], request->env[j]);
+        if (!hidden)
+            env[used++] = spec->env[i];
+    }
+    for (size_t j = 0; env && j < m; j++)
+        env[used++] = request->env[j];
+    return env;
+}
+
+static int ask_init(struct proc *proc, const struct msg *request, struct cay_error *err)
+{
+    struct keeper *k = proc->keeper;
+    const struct cay_spec *spec = &k->spec.spec;
+    int theirs[3] = {-1, -1, -1};
+    char name[16];
+    autofree const char **env = merge_env(spec, request);
+    proc_name(proc, name);
+    if (cgroup_dir(&k->cgroup) >= 0) {
+        if (cgroup_exec_create(&k->cgroup, name) < 0)
+            return cay_fail_errno(err, errno, "cannot make a cgroup for the command");
+        proc->grouped = true;
+    }
+    if (!env || (!proc->pty && make_pipes(proc, request->flags & MSG_F_STDIN, theirs) < 0))
+        return cay_fail_errno(err, errno, "cannot make pipes for the command");
+    const struct msg spawn = {
+        .type = INIT_SPAWN,
+        .tag = proc->tag,
+        .flags = (proc->pty ? MSG_F_PTY : 0) | (proc->grouped ? 0 : MSG_F_SUBREAPER),
+        .argv = request->argv,
+        .shell = request->shell,
+        .env = env,
+        .cwd = request->cwd ? request->cwd : spec->cwd,
+        .user = request->user ? request->user : spec->user,
+        .rows = request->rows,
+        .cols = request->cols,
+        .name = proc->grouped ? name : NULL,
+        .number = spec->fds,
+    };
+    int sent = link_send(k, &spawn, theirs, proc->pty ? 0 : 3, err);
+    for (int i = 0; i < 3; i++)
+        close_fd(&theirs[i]);
+    return sent;
+}
+
+int proc_start(struct keeper *k, const struct msg *request, struct client *client, struct cay_error *err)
+{
+    if (k->running >= CAY_MAX_PROCS)
+        return cay_fail(err, CAY_E_LIMIT, "%u commands run in the sandbox already", k->running);
+    struct proc *proc = proc_new(k, request);
+    if (!proc)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    proc->starter = client;
+    proc->started_us = cay_now_us();
+    proc->started_ms = cay_wall_ms();
+    k->running++;
+    if (ask_init(proc, request, err) < 0) {
+        k->running--;
+        proc->state = PROC_ENDED;
+        k->n_ended++;
+        proc_free(proc);
+        return -1;
+    }
+    if (request->timeout_ms)
+        timer_set(&k->loop, &proc->timeout, proc->started_us + request->timeout_ms * 1000);
+    return 0;
+}
+
+/* A pid that comes again belongs to a process that is long gone: its record makes room. */
+static void forget_namesake(struct proc *proc)
+{
+    for (struct proc *p = proc->keeper->procs; p; p = p->next) {
+        if (p != proc && p->pid == proc->pid && p->state == PROC_ENDED) {
+            proc_free(p);
+            return;
+        }
+    }
+}
+
+void proc_started(struct proc *proc, pid_t pid, int master)
+{
+    struct keeper *k = proc->keeper;
+    struct client *client = proc->starter;
+    proc->pid = pid;
+    proc->state = PROC_RUNNING;
+    proc->starter = NULL;
+    forget_namesake(proc);
+    if (proc->pty) {
+        proc->out.fd = master;
+        proc->in = master;
+    }
+    if (proc->out.fd >= 0)
+        loop_watch(&k->loop, &proc->out.watch, proc->out.fd, EPOLLIN);
+    if (proc->err.fd >= 0)
+        loop_watch(&k->loop, &proc->err.watch, proc->err.fd, EPOLLIN);
+    life_dirty(k);
+    if (!client)
+        return;
+    client_send(client, &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid}, -1);
+    client->mode = client->detach ? CLIENT_IDLE : CLIENT_STREAM;
+    client->follow = true;
+    client->proc = proc;
+    client->offset = 0;
+}
+
+void proc_failed(struct proc *proc, const struct cay_error *why)
+{
+    struct client *client = proc->starter;
+    proc->starter = NULL;
+    proc->keeper->running--;
+    proc->state = PROC_ENDED;
+    proc->keeper->n_ended++;
+    if (client) {
+        client->mode = CLIENT_IDLE;
+        client_fail(client, why);
+    }
+    struct keeper *k = proc->keeper;
+    proc_free(proc);
+    life_check(k);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------- */
+
+static void tell_waiters(struct proc *proc)
+{
+    for (struct client *c = proc->keeper->clients; c; c = c->next) {
+        if (c->mode == CLIENT_WAIT && c->proc == proc) {
+            timer_clear(&proc->keeper->loop, &c->timer);
+            c->mode = CLIENT_IDLE;
+            c->proc = NULL;
+            client_exit(c, proc);
+        }
+    }
+}
+
+/* The oldest ended processes make room; their output leaves memory before that. */
+static void trim_ended(struct keeper *k)
+{
+    size_t memory = 0;
+    for (struct proc *p = k->procs; p; p = p->next)
+        memory += p->state == PROC_ENDED ? spool_in_memory(&p->spool) : 0;
+    for (struct proc *p = k->procs; p && memory > CAY_SPOOL_MEMORY_ALL; p = p->next) {
+        if (p->state == PROC_ENDED) {
+            memory -= spool_in_memory(&p->spool);
+            spool_spill(&p->spool, k->run_dir);
+        }
+    }
+    for (struct proc *p = k->procs, *next; p && k->n_ended > CAY_MAX_ENDED; p = next) {
+        next = p->next;
+        if (p->state == PROC_ENDED && !p->lingering)
+            proc_free(p);
+    }
+}
+
+static void finish(struct proc *proc)
+{
+    struct keeper *k = proc->keeper;
+    char name[16];
+    if (proc->out.fd >= 0 && !drain(&proc->out, LAST_DRAIN))
+        close_end(&proc->out);
+    if (proc->err.fd >= 0 && !drain(&proc->err, LAST_DRAIN))
+        close_end(&proc->err);
+    close_input(proc);
+    timer_clear(&k->loop, &proc->timeout);
+    proc->state = PROC_ENDED;
+    proc->ended_us = cay_now_us();
+    k->running--;
+    k->n_ended++;
+    proc_name(proc, name);
+    if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
+        proc->lingering = true;
+    tell_waiters(proc);
+    clients_of(k, proc);
+    clients_of(k, NULL);
+    life_dirty(k);
+    if (k->n_ended > CAY_MAX_ENDED / 2)
+        trim_ended(k);
+}
+
+void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak)
+{
+    struct keeper *k = proc->keeper;
+    proc->cpu_us = cpu_us;
+    proc->peak_memory = peak;
+    proc->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    proc->exit_code = proc->timed_out ? TIMEOUT_CODE : proc->signal ? 128 + proc->signal : WEXITSTATUS(status);
+    if (proc->signal == SIGKILL && !proc->timed_out)
+        proc->oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
+    finish(proc);
+    life_check(k);
+}
+
+void proc_abandoned(struct proc *proc)
+{
+    if (proc->state == PROC_STARTING) {
+        struct cay_error why;
+        cay_fail(&why, CAY_E_GONE, "sandbox '%s' ended before the command started", proc->keeper->id);
+        if (proc->starter) {
+            proc->starter->mode = CLIENT_IDLE;
+            client_fail(proc->starter, &why);
+            proc->starter = NULL;
+        }
+    }
+    proc->signal = SIGKILL;
+    proc->exit_code = proc->timed_out ? TIMEOUT_CODE : 128 + SIGKILL;
+    proc->oom = proc->keeper->state == CAY_STATE_OOM;
+    finish(proc);
+}
+
+void proc_kill_tree(struct proc *proc, int signal)
+{
+    struct keeper *k = proc->keeper;
+    struct cay_error err;
+    char name[16];
+    proc_name(proc, name);
+    if (proc->grouped) {
+        if (signal == SIGKILL)
+            cgroup_exec_kill(&k->cgroup, name);
+        else
+            cgroup_exec_signal(&k->cgroup, name, signal);
+        return;
+    }
+    const struct msg msg = {.type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = (uint64_t)proc->pid,
+                            .signal = (uint64_t)signal, .flags = MSG_F_TREE};
+    link_send(k, &msg, NULL, 0, &err);
+}
+
+void proc_sweep(struct keeper *k)
+{
+    char name[16];
+    for (struct proc *p = k->procs; p; p = p->next) {
+        if (!p->lingering)
+            continue;
+        proc_name(p, name);
+        if (cgroup_exec_remove(&k->cgroup, name) == 0)
+            p->lingering = false;
+    }
+}
+
+void proc_free(struct proc *proc)
+{
+    struct keeper *k = proc->keeper;
+    char name[16];
+    for (struct proc **at = &k->procs; *at; at = &(*at)->next) {
+        if (*at == proc) {
+            *at = proc->next;
+            break;
+        }
+    }
+    /* Readers of a record that makes room get told that there is nothing more. */
+    for (struct client *c = k->clients; c; c = c->next)
+        if (c->proc == proc) {
+            client_pump(c);
+            c->proc = NULL;
+            if (c->mode == CLIENT_STREAM || c->mode == CLIENT_WAIT)
+                c->mode = CLIENT_IDLE;
+        }
+    if (proc->grouped) {
+        proc_name(proc, name);
+        cgroup_exec_remove(&k->cgroup, name);
+    }
+    if (proc->state == PROC_ENDED)
+        k->n_ended--;
+    timer_clear(&k->loop, &proc->timeout);
+    close_input(proc);
+    close_end(&proc->out);
+    close_end(&proc->err);
+    spool_done(&proc->spool);
+    free(proc);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a spec to a running jail. The order is that of undoing it: ids, cgroup, jail; keeper_undo takes back
+ * whatever of it there is.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "jail/disk.h"
+#include "jail/sys.h"
+#include "keeper/embed.h"
+#include "keeper/ids.h"
+#include "keeper/keeper.h"
+#include "sandbox/image.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct parts {
+    struct image image;
+    struct jail_overlay overlays[IMAGE_MAX_LAYERS];
+    struct jail_bind binds[CAY_MAX_MOUNTS];
+    size_t n_binds;
+    char stage[CAY_MAX_PATH];
+};
+
+static void parts_done(struct parts *parts)
+{
+    for (size_t i = 0; i < parts->n_binds; i++)
+        close_fd(&parts->binds[i].source);
+}
+
+static int by_target(const void *a, const void *b)
+{
+    return strcmp(((const struct jail_bind *)a)->target, ((const struct jail_bind *)b)->target);
+}
+
+/* Sources are resolved once, here; what they resolve to is what is mounted, whatever happens meanwhile. */
+static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *err)
+{
+    const struct cay_spec *spec = &k->spec.spec;
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        const struct cay_mount *mount = &spec->mounts[i];
+        struct stat st;
+        autofd int fd = open(mount->source, O_PATH | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0)
+            return cay_fail_errno(err, errno, "mount source %s", mount->source);
+        if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+            return cay_fail(err, CAY_E_INVALID, "mount source %s is neither a directory nor a plain file",
+                            mount->source);
+        parts->binds[parts->n_binds++] = (struct jail_bind){
+            .source = steal_fd(&fd),
+            .target = mount->target,
+            .read_only = mount->read_only,
+            .uid = st.st_uid,
+            .gid = st.st_gid,
+        };
+    }
+    /* A parent's path is the beginning of its child's, so it sorts first. */
+    qsort(parts->binds, parts->n_binds, sizeof(*parts->binds), by_target);
+    return 0;
+}
+
+static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *err)
+{
+    if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0 || open_binds(k, parts, err) < 0)
+        return -1;
+    for (size_t i = 0; i < parts->image.n_layers; i++)
+        parts->overlays[i] = (struct jail_overlay){parts->image.layers[i].lower, parts->image.layers[i].target};
+    /* The scaffold needs some directory that the child may enter; it covers it in its own mount namespace
+     * only. As root it opens no host path after that (layers come as descriptors), and our own directories
+     * are closed to its ids; rootless it opens paths, and our directory is its own. */
+    if (k->cay.privileged)
+        snprintf(parts->stage, sizeof(parts->stage), "/usr");
+    else
+        snprintf(parts->stage, sizeof(parts->stage), "%s/%s", k->cay.run_path, k->id);
+    return 0;
+}
+
+static int plan_ids(struct keeper *k, struct jail_plan *plan, struct cay_error *err)
+{
+    if (!k->cay.privileged) {
+        ids_rootless(plan);
+        return 0;
+    }
+    k->id_range = ids_claim(k->cay.run, k->id, err);
+    if (!k->id_range)
+        return -1;
+    plan->uids[0] = plan->gids[0] = (struct jail_map){0, ids_base(k->id_range), JAIL_IDS};
+    plan->n_uids = plan->n_gids = 1;
+    return 0;
+}
+
+static int plan_cgroup(struct keeper *k, struct jail_plan *plan, struct cay_error *err)
+{
+    const struct cay_spec *spec = &k->spec.spec;
+    const struct cgroup_limits limits = {.memory = spec->memory, .cpus_milli = spec->cpus, .pids = spec->pids};
+    int made = cgroup_create(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+    if (made < 0 && err->code == CAY_E_CONFLICT && cgroup_sweep(k->id, err) == 0)
+        made = cgroup_create(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+    if (made < 0)
+        return -1;
+    plan->cgroup = &k->cgroup;
+    if (k->cgroup.kind != CGROUP_NONE)
+        return 0;
+    /* Defaults are best effort; a limit that somebody asked for is a promise. */
+    if (spec->cpus)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "a cpu limit needs cgroups, and this host gives us none; "
+                        "'cay doctor' says why");
+    plan->pids = spec->pids;
+    plan->memory = 0;
+    return 0;
+}
+
+/* In memory while that leaves room for the processes; else, as root, in a file of its own. */
+static int plan_disk(struct keeper *k, struct jail_plan *plan, struct cay_error *err)
+{
+    const struct cay_spec *spec = &k->spec.spec;
+    plan->disk_bytes = spec->disk;
+    plan->inodes = spec->inodes;
+    plan->disk = -1;
+    if (!k->cay.privileged || spec->disk <= spec->memory / 2)
+        return 0;
+    plan->disk = k->disk = disk_make(k->run_dir, spec->disk, spec->inodes, err);
+    return plan->disk < 0 ? -1 : 0;
+}
+
+static void plan_programs(struct keeper *k, struct jail_plan *plan)
+{
+    static const struct {
+        const char *start, *end;
+    } filters[] = {
+        [CAY_PROFILE_DEFAULT] = {cay_seccomp_default, cay_seccomp_default_end},
+        [CAY_PROFILE_STRICT] = {cay_seccomp_strict, cay_seccomp_strict_end},
+        [CAY_PROFILE_NESTED] = {cay_seccomp_nested, cay_seccomp_nested_end},
+    };
+    enum cay_profile profile = k->spec.spec.profile;
+    plan->profile = profile;
+    plan->seccomp = filters[profile].start;
+    plan->seccomp_size = (size_t)(filters[profile].end - filters[profile].start);
+    plan->init_image = cay_init_image;
+    plan->init_size = (size_t)(cay_init_image_end - cay_init_image);
+}
+
+static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
+{
+    const struct cay_spec *spec = &k->spec.spec;
+    struct jail_plan plan = {
+        .hostname = k->id,
+        .stage = parts->stage,
+        .overlays = parts->overlays,
+        .n_overlays = parts->image.n_layers,
+        .binds = parts->binds,
+        .n_binds = parts->n_binds,
+        .memory = spec->memory,
+        .cpus_milli = spec->cpus,
+        .fds = spec->fds,
+        .privileged = k->cay.privileged,
+    };
+    plan_programs(k, &plan);
+    if (parts->n_binds &&
+        ids_of_user(parts->image.layers[0].lower, spec->user, &plan.user_uid, &plan.user_gid, err) < 0)
+        return -1;
+    if (plan_ids(k, &plan, err) < 0 || plan_cgroup(k, &plan, err) < 0 || plan_disk(k, &plan, err) < 0)
+        return -1;
+    int started = jail_start(&plan, &k->jail, err);
+    close_fd(&k->disk);
+    return started;
+}
+
+int keeper_setup(struct keeper *k, struct cay_error *err)
+{
+    struct parts parts = {0};
+    int result = open_parts(k, &parts, err) < 0 ? -1 : start(k, &parts, err);
+    parts_done(&parts);
+    return result;
+}
+
+void keeper_undo(struct keeper *k)
+{
+    if (k->cgroup.kind != CGROUP_NONE) {
+        cgroup_remove(&k->cgroup);
+        cgroup_done(&k->cgroup);
+    }
+    ids_release(k->cay.run, k->id_range);
+    k->id_range = 0;
+    cay_remove_tree_at(k->cay.run, k->id);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "keeper/spool.h"
+
+#include "base/limits.h"
+#include "base/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Holes are punched in steps of this size, so that a flood costs few calls. */
+#define PUNCH_STEP (256u << 10)
+
+#ifndef FALLOC_FL_KEEP_SIZE
+#define FALLOC_FL_KEEP_SIZE 1
+#endif
+#ifndef FALLOC_FL_PUNCH_HOLE
+#define FALLOC_FL_PUNCH_HOLE 2
+#endif
+#ifndef O_TMPFILE
+#define O_TMPFILE (020000000 | O_DIRECTORY)
+#endif
+
+void spool_init(struct spool *spool, uint64_t max)
+{
+    *spool = (struct spool){.max = max, .file = -1};
+}
+
+void spool_done(struct spool *spool)
+{
+    free(spool->memory);
+    free(spool->switches);
+    close_fd(&spool->file);
+    *spool = (struct spool){.file = -1};
+}
+
+static int open_unnamed(int dir)
+{
+    char name[40];
+    int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return fd;
+    snprintf(name, sizeof(name), ".spool.%d", (int)getpid());
+    fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        unlinkat(dir, name, 0);
+    return fd;
+}
+
+static int write_at(int fd, const char *bytes, size_t size, uint64_t offset)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pwrite(fd, bytes + done, size - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+void spool_spill(struct spool *spool, int dir)
+{
+    if (spool->file >= 0 || spool->end == spool->start)
+        return;
+    autofd int fd = open_unnamed(dir);
+    if (fd < 0 || write_at(fd, spool->memory, (size_t)(spool->end - spool->start), spool->start) < 0)
+        return;
+    free(spool->memory);
+    spool->memory = NULL;
+    spool->capacity = 0;
+    spool->punched = spool->start;
+    spool->file = steal_fd(&fd);
+}
+
+static void drop_switches(struct spool *spool)
+{
+    size_t first = 0;
+    while (first + 1 < spool->n_switches && spool->switches[first + 1] >> 1 <= spool->start)
+        first++;
+    if (first < 64 && first * 2 < spool->n_switches)
+        return; /* not worth moving yet */
+    memmove(spool->switches, spool->switches + first, (spool->n_switches - first) * sizeof(*spool->switches));
+    spool->n_switches -= first;
+}
+
+/* Forgets everything before `start`. */
+static void advance(struct spool *spool, uint64_t start)
+{
+    if (start <= spool->start)
+        return;
+    if (spool->file < 0 && start < spool->end)
+        memmove(spool->memory, spool->memory + (start - spool->start), (size_t)(spool->end - start));
+    spool->start = start;
+    if (spool->file >= 0 && start - spool->punched >= PUNCH_STEP) {
+        fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)spool->punched,
+                  (off_t)(start - spool->punched));
+        spool->punched = start;
+    }
+    drop_switches(spool);
+}
+
+static bool note_stream(struct spool *spool, int stream)
+{
+    uint64_t mark = spool->end << 1 | (stream == 2);
+    if (spool->n_switches && (spool->switches[spool->n_switches - 1] & 1) == (mark & 1))
+        return true;
+    if (spool->n_switches == spool->switch_capacity) {
+        if (spool->n_switches >= CAY_MAX_SWITCHES)
+            advance(spool, spool->switches[spool->n_switches / 2] >> 1);
+        if (spool->n_switches == spool->switch_capacity) {
+            size_t capacity = spool->switch_capacity ? spool->switch_capacity * 2 : 8;
+            uint64_t *grown = realloc(spool->switches, capacity * sizeof(*grown));
+            if (!grown)
+                return false;
+            spool->switches = grown;
+            spool->switch_capacity = capacity;
+        }
+    }
+    spool->switches[spool->n_switches++] = mark;
+    return true;
+}
+
+static bool room_in_memory(struct spool *spool, size_t size)
+{
+    size_t used = (size_t)(spool->end - spool->start);
+    if (used + size > CAY_SPOOL_MEMORY)
+        return false;
+    if (used + size > spool->capacity) {
+        size_t capacity = CAY_MAX(spool->capacity * 2, used + size);
+        char *grown = realloc(spool->memory, capacity);
+        if (!grown)
+            return false;
+        spool->memory = grown;
+        spool->capacity = capacity;
+    }
+    return true;
+}
+
+void spool_append(struct spool *spool, int dir, int stream, const char *bytes, size_t size)
+{
+    bool stored = note_stream(spool, stream);
+    if (spool->file < 0 && stored && room_in_memory(spool, size)) {
+        memcpy(spool->memory + (spool->end - spool->start), bytes, size);
+    } else {
+        spool_spill(spool, dir);
+        if (spool->file < 0 && spool->end == spool->start) {
+            spool->file = open_unnamed(dir);
+            spool->punched = spool->start;
+        }
+        stored = stored && spool->file >= 0 && write_at(spool->file, bytes, size, spool->end) == 0;
+    }
+    spool->end += size;
+    if (!stored) /* the host's disk is full: what was kept so far would have a hole */
+        advance(spool, spool->end);
+    else if (spool->end - spool->start > spool->max)
+        advance(spool, spool->end - spool->max);
+}
+
+/* The last switch at or before the offset. */
+static size_t find_switch(const struct spool *spool, uint64_t offset)
+{
+    size_t low = 0, high = spool->n_switches;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (spool->switches[middle] >> 1 <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t size, int *stream)
+{
+    if (*offset < spool->start)
+        *offset = spool->start;
+    if (*offset >= spool->end || spool->n_switches == 0)
+        return 0;
+    size_t at = find_switch(spool, *offset);
+    uint64_t end = at + 1 < spool->n_switches ? spool->switches[at + 1] >> 1 : spool->end;
+    size = (size_t)CAY_MIN((uint64_t)size, end - *offset);
+    *stream = spool->switches[at] & 1 ? 2 : 1;
+    if (spool->file < 0) {
+        memcpy(out, spool->memory + (*offset - spool->start), size);
+        return size;
+    }
+    ssize_t n = pread(spool->file, out, size, (off_t)*offset);
+    return n > 0 ? (size_t)n : 0;
+}

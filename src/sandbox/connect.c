@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reaching a keeper: connect, ask, take the answer; and saying clearly why that was not possible.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "sandbox/record.h"
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+
+/* A keeper that was found alive but does not listen yet is being made: wait for it this long. */
+#define READY_TRIES 1000
+#define READY_PAUSE_NS 10000000
+
+struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err)
+{
+    struct cay_sandbox *sandbox = calloc(1, sizeof(*sandbox));
+    if (!sandbox) {
+        cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+        return NULL;
+    }
+    sandbox->cay = cay;
+    atomic_init(&sandbox->creator, -1);
+    memcpy(sandbox->id, id, CAY_MIN(strlen(id), sizeof(sandbox->id) - 1));
+    return sandbox;
+}
+
+const char *cay_sandbox_id(const struct cay_sandbox *sandbox)
+{
+    return sandbox->id;
+}
+
+/* Why nobody answers: never there, or ended and how. */
+static int explain(struct cay *cay, const char *id, enum life life, struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    if (life == LIFE_NONE)
+        return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
+    if (sandbox_status(cay, id, &buf, err) < 0 || status_decode(buf.data, buf.size, &status, err) < 0)
+        return -1;
+    return cay_fail(err, CAY_E_GONE, "sandbox '%s' has ended: %s (%s)", id,
+                    cay_state_name((enum cay_state)status.state), status.reason ? status.reason : "no reason known");
+}
+
+int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err)
+{
+    struct sockaddr_un address;
+    autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (sock < 0)
+        return cay_fail_errno(err, errno, "cannot make a socket");
+    if (home_ctl_address(sandbox->cay, sandbox->id, &address, err) < 0)
+        return -1;
+    for (int i = 0; i < READY_TRIES; i++) {
+        if (connect(sock, (struct sockaddr *)&address, sizeof(address)) == 0) {
+            chan_init(out, steal_fd(&sock));
+            return 0;
+        }
+        if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
+            return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", sandbox->id);
+        enum life life = sandbox_life(sandbox->cay, sandbox->id);
+        if (life != LIFE_KEPT)
+            return explain(sandbox->cay, sandbox->id, life, err);
+        nanosleep(&(struct timespec){.tv_nsec = READY_PAUSE_NS}, NULL);
+    }
+    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer", sandbox->id);
+}
+
+int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan, struct msg *answer,
+                 struct cay_error *err)
+{
+    if (sandbox_connect(sandbox, chan, err) < 0)
+        return -1;
+    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : chan_recv(chan, answer, err);
+    if (got > 0 && answer->type != MSG_ERROR)
+        return 0;
+    if (got > 0) {
+        msg_to_error(answer, err);
+        msg_done(answer);
+    } else {
+        /* It died between our question and its answer. */
+        enum life life = sandbox_life(sandbox->cay, sandbox->id);
+        if (life == LIFE_KEPT)
+            cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", sandbox->id);
+        else
+            explain(sandbox->cay, sandbox->id, life, err);
+    }
+    chan_done(chan);
+    return -1;
+}
+
+int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    if (sandbox_call(sandbox, request, &chan, &answer, err) < 0)
+        return -1;
+    msg_done(&answer);
+    chan_done(&chan);
+    return 0;
+}
+
+static int lost_status(const char *reason, struct cay_buf *out, struct cay_error *err)
+{
+    const struct status lost = {.state = CAY_STATE_LOST, .reason = reason, .ended_ms = cay_wall_ms()};
+    return status_encode(&lost, out) < 0 ? cay_fail(err, CAY_E_NO_SPACE, "out of memory") : 0;
+}
+
+int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err)
+{
+    struct cay_error why;
+    enum life life = sandbox_life(cay, id);
+    if (life == LIFE_NONE)
+        return explain(cay, id, life, err);
+    autofd int dir = home_open(life == LIFE_KEPT ? cay->run : cay->sandboxes, id);
+    if (dir >= 0 && record_read_at(dir, "status", out, &why) == 0)
+        return 0;
+    if (life == LIFE_KEPT) {
+        const struct status creating = {.state = CAY_STATE_CREATING, .reason = "being made"};
+        return status_encode(&creating, out);
+    }
+    if (dir >= 0 && why.code == CAY_E_INVALID)
+        return lost_status("its status record is damaged", out, err);
+    autofd int left = home_open(cay->run, id);
+    return lost_status(left >= 0 ? "its processes cannot be killed yet" : "the host restarted", out, err);
+}
+
+int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    if (sandbox_life(cay, id) == LIFE_KEPT) {
+        struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
+        const struct msg request = {.type = OP_SPEC};
+        int asked = sandbox ? sandbox_call(sandbox, &request, &chan, &answer, err) : -1;
+        cay_sandbox_free(sandbox);
+        if (asked < 0)
+            return -1;
+        int loaded = spec_load(answer.data.data, answer.data.size, out, err);
+        msg_done(&answer);
+        chan_done(&chan);
+        return loaded;
+    }
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
+    autofd int dir = home_open(cay->sandboxes, id);
+    if (dir < 0)
+        return explain(cay, id, LIFE_NONE, err);
+    if (record_read_at(dir, "spec", &buf, err) < 0)
+        return cay_fail_context(err, "sandbox '%s'", id);
+    return spec_load(buf.data, buf.size, out, err);
+}

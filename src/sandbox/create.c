@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Creating a sandbox. Intent first: the locked run directory, then the record, then the keeper, which makes
+ * everything else. The lock is taken by the creator and inherited by the keeper, so from the first moment on
+ * somebody alive holds it, and when nobody does the remains may be swept.
+ */
+#include "base/err.h"
+#include "base/sock.h"
+#include "base/util.h"
+#include "sandbox/config.h"
+#include "sandbox/image.h"
+#include "sandbox/record.h"
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* Descriptors that a keeper is born with: see src/keeper/main.c. */
+enum { KEEPER_CREATOR = 3, KEEPER_STATUS = 4 };
+
+extern char **environ;
+
+static void random_id(char out[CAY_MAX_ID])
+{
+    unsigned char bytes[6];
+    cay_random(bytes, sizeof(bytes));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* ---- the keeper process ----------------------------------------------------------------------------- */
+
+struct launch {
+    char program[CAY_MAX_PATH];
+    char *argv[3];
+    int creator, status; /* both above every target number */
+};
+
+/* Runs in memory shared with the parent: nothing but system calls. */
+__attribute__((noinline, noreturn)) static void exec_keeper(const struct launch *launch)
+{
+    setsid();
+    if (dup2(launch->creator, KEEPER_CREATOR) >= 0 && dup2(launch->status, KEEPER_STATUS) >= 0)
+        execve(launch->program, launch->argv, environ);
+    _exit(127);
+}
+
+/*
+ * The keeper must be nobody's child: a program that uses the library should neither find a zombie nor have
+ * to wait for it. Two vforks, so that no memory is copied; the one in the middle is gone at once.
+ */
+static int launch_keeper(const struct launch *launch)
+{
+    sigset_t all, old;
+    int status = 0;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    pid_t middle = vfork();
+    if (middle == 0) {
+        pid_t keeper = vfork();
+        if (keeper == 0)
+            exec_keeper(launch);
+        _exit(keeper < 0);
+    }
+    int eno = errno;
+    while (middle > 0 && waitpid(middle, &status, 0) < 0)
+        if (errno != EINTR)
+            break;
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    errno = eno;
+    return middle < 0 || status != 0 ? -1 : 0;
+}
+
+static int start_keeper(const char *id, int status, int *creator, struct cay_error *err)
+{
+    struct launch launch = {.argv = {"cay-keeper", (char *)id, NULL}};
+    const char *dir = getenv("CAY_LIBEXEC_DIR");
+    int pair[2];
+    snprintf(launch.program, sizeof(launch.program), "%s/cay-keeper", dir && *dir ? dir : CAY_LIBEXEC_DIR);
+    if (access(launch.program, X_OK) < 0)
+        return cay_fail_errno(err, errno, "cannot find the keeper %s (is cay installed? $CAY_LIBEXEC_DIR says where)",
+                              launch.program);
+    if (sock_pair(pair) < 0)
+        return cay_fail_errno(err, errno, "cannot make a socket pair");
+    autofd int ours = pair[0], theirs = pair[1];
+    autofd int high_sock = fcntl(theirs, F_DUPFD_CLOEXEC, 16);
+    autofd int high_status = fcntl(status, F_DUPFD_CLOEXEC, 16);
+    launch.creator = high_sock;
+    launch.status = high_status;
+    if (high_sock < 0 || high_status < 0 || launch_keeper(&launch) < 0)
+        return cay_fail_errno(err, errno, "cannot start the keeper");
+    *creator = steal_fd(&ours);
+    return 0;
+}
+
+/* ---- the steps -------------------------------------------------------------------------------------- */
+
+/* The run directory with its lock. 1: ours; 0: there is one already; -1. */
+static int claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
+{
+    if (mkdirat(cay->run, id, 0700) < 0)
+        return errno == EEXIST ? 0 : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
+    autofd int dir = home_open(cay->run, id);
+    autofd int fd = dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || status_lock(fd) < 0) {
+        int eno = errno;
+        unlinkat(cay->run, id, AT_REMOVEDIR);
+        return cay_fail_errno(err, eno, "cannot make %s/%s", cay->run_path, id);
+    }
+    *status = steal_fd(&fd);
+    return 1;
+}
+
+static int write_record(struct cay *cay, const struct spec *spec, struct cay_error *err)
+{
+    const char *id = spec->spec.id;
+    if (spec->spec.ephemeral)
+        return 0;
+    if (mkdirat(cay->sandboxes, id, 0700) < 0) {
+        if (errno == EEXIST)
+            return cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' has ended and its record is still there; "
+                            "remove it with 'cay rm %s'", id, id);
+        return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
+    }
+    autofd int dir = home_open(cay->sandboxes, id);
+    if (dir >= 0 && record_write_at(dir, "spec", spec->bytes, spec->size, true, err) == 0)
+        return 0;
+    cay_remove_tree_at(cay->sandboxes, id);
+    return -1;
+}
+
+/* Hands the spec to the new keeper and waits until the sandbox is up. */
+static int await_ready(struct cay *cay, const struct spec *spec, const char *image, int creator,
+                       struct cay_error *err)
+{
+    struct chan chan;
+    automsg struct msg answer = {0};
+    const struct msg request = {
+        .type = OP_CREATE,
+        .data = {spec->bytes, spec->size},
+        .path = cay->state_path,
+        .target = cay->run_path,
+        .name = image,
+    };
+    chan_init(&chan, creator);
+    int got = chan_send(creator, &request, NULL, 0, err) < 0 ? -1 : chan_recv(&chan, &answer, err);
+    if (got > 0 && answer.type == MSG_READY) {
+        chan.sock = -1; /* stays with the handle */
+        chan_done(&chan);
+        return 0;
+    }
+    if (got > 0 && answer.type == MSG_ERROR)
+        msg_to_error(&answer, err);
+    else
+        cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'", spec->spec.id);
+    chan_done(&chan);
+    return -1;
+}
+
+static void undo(struct cay *cay, const struct spec *spec, bool record)
+{
+    if (record && !spec->spec.ephemeral)
+        cay_remove_tree_at(cay->sandboxes, spec->spec.id);
+    cay_remove_tree_at(cay->run, spec->spec.id);
+}
+
+static int create_new(struct cay *cay, const struct spec *spec, const char *image, int status,
+                      struct cay_sandbox **out, struct cay_error *err)
+{
+    autofd int locked = status;
+    int creator = -1;
+    struct cay_sandbox *sandbox = sandbox_new(cay, spec->spec.id, err);
+    bool recorded = sandbox && write_record(cay, spec, err) == 0;
+    if (recorded && start_keeper(spec->spec.id, locked, &creator, err) == 0 &&
+        await_ready(cay, spec, image, creator, err) == 0) {
+        sandbox->ephemeral = spec->spec.ephemeral;
+        atomic_store(&sandbox->creator, creator);
+        *out = sandbox;
+        return 0;
+    }
+    undo(cay, spec, recorded);
+    free(sandbox);
+    return -1;
+}
+
+/* The id is taken: the same spec gives the same sandbox. */
+static int take_existing(struct cay *cay, const struct spec *wanted, struct cay_sandbox **out,
+                         struct cay_error *err)
+{
+    autospec struct spec found = {0};
+    const char *id = wanted->spec.id;
+    if (sandbox_spec(cay, id, &found, err) < 0)
+        return -1;
+    const char *field = spec_difference(wanted, &found);
+    if (field)
+        return cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' exists with another %s; choose another id or remove it",
+                        id, field);
+    return cay_get(cay, id, out, err);
+}
+
+static int claim_or_take(struct cay *cay, const struct spec *spec, const char *image, struct cay_sandbox **out,
+                         struct cay_error *err)
+{
+    int status = -1;
+    for (int i = 0; i < 300; i++) {
+        int claimed = claim(cay, spec->spec.id, &status, err);
+        if (claimed < 0)
+            return -1;
+        if (claimed > 0)
+            return create_new(cay, spec, image, status, out, err);
+        /* Kept: take it. Otherwise looking at it has swept it, and it is free now or soon. */
+        if (sandbox_life(cay, spec->spec.id) == LIFE_KEPT) {
+            int taken = take_existing(cay, spec, out, err);
+            if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)
+                return taken;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    return cay_fail(err, CAY_E_UNAVAILABLE, "what is left of an earlier sandbox '%s' cannot be removed yet",
+                    spec->spec.id);
+}
+
+int cay_create(struct cay *cay, const struct cay_spec *given, struct cay_sandbox **out, struct cay_error *err)
+{
+    char id[CAY_MAX_ID];
+    autoconfig struct config config = {0};
+    autospec struct spec spec = {0};
+    struct cay_error own;
+    struct cay_spec wanted = *given;
+    if (!err)
+        err = &own;
+    if (config_load(cay, &config, err) < 0)
+        return -1;
+    config_apply(&config, &wanted);
+    if (!wanted.id) {
+        random_id(id);
+        wanted.id = id;
+    }
+    if (spec_make(&wanted, &spec, err) < 0)
+        return -1;
+    const char *image = config_image(&config, spec.spec.image);
+    if (image_check(image, spec.spec.image, err) < 0)
+        return -1;
+    return claim_or_take(cay, &spec, image, out, err);
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running things: the caller's end of EXEC, ATTACH, WAIT, SIGNAL and PROCS.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+struct cay_proc {
+    struct cay_sandbox *creator_of; /* its creator's connection is lent to us; given back on free */
+    struct chan chan;
+    struct msg current; /* what the last event borrowed from */
+    pid_t pid;
+    bool over;
+    int log;      /* of a sandbox that has ended: its saved output, read from here; else -1 */
+    uint64_t log_offset;
+    char *chunk;
+};
+
+static void take_exit(const struct msg *msg, struct cay_exit *out)
+{
+    *out = (struct cay_exit){
+        .pid = (pid_t)msg->pid,
+        .exit_code = (int)msg->exit_code,
+        .signal = (int)msg->signal,
+        .timed_out = msg->flags & MSG_F_TIMED_OUT,
+        .oom = msg->flags & MSG_F_OOM,
+        .truncated = msg->flags & MSG_F_TRUNCATED,
+        .duration_us = msg->duration_us,
+        .cpu_us = msg->cpu_us,
+        .peak_memory = msg->peak_memory,
+    };
+}
+
+static int check_exec(const struct cay_exec *exec, struct cay_error *err)
+{
+    bool argv = exec->argv && exec->argv[0];
+    if (argv == (exec->shell != NULL))
+        return cay_fail(err, CAY_E_INVALID, "give a command either as argv or as a shell string");
+    if (exec->cwd && exec->cwd[0] != '/')
+        return cay_fail(err, CAY_E_INVALID, "working directory '%s' is not an absolute path", exec->cwd);
+    for (const char *const *e = exec->env; e && *e; e++)
+        if (!strchr(*e, '=') || **e == '=')
+            return cay_fail(err, CAY_E_INVALID, "environment entry '%s' is not NAME=VALUE", *e);
+    return 0;
+}
+
+static struct msg exec_request(const struct cay_exec *exec)
+{
+    return (struct msg){
+        .type = OP_EXEC,
+        .flags = (exec->pty ? MSG_F_PTY : 0) |
+                 (exec->want_stdin || exec->input_size ? MSG_F_STDIN : 0),
+        .argv = exec->shell ? NULL : exec->argv,
+        .shell = exec->shell,
+        .env = exec->env,
+        .cwd = exec->cwd,
+        .user = exec->user,
+        .rows = exec->rows,
+        .cols = exec->cols,
+        .timeout_ms = exec->timeout_ms,
+    };
+}
+
+/* Opens a stream with its first request; the first answer must be `expected`. */
+static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request, bool lend,
+                                    struct cay_error *err)
+{
+    struct cay_proc *proc = calloc(1, sizeof(*proc));
+    if (!proc) {
+        cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+        return NULL;
+    }
+    proc->log = -1;
+    int creator = lend ? atomic_exchange(&sandbox->creator, -1) : -1;
+    if (creator >= 0) {
+        chan_init(&proc->chan, creator);
+        proc->creator_of = sandbox;
+    } else if (sandbox_connect(sandbox, &proc->chan, err) < 0) {
+        free(proc);
+        return NULL;
+    }
+    if (chan_send(proc->chan.sock, request, NULL, 0, err) < 0) {
+        cay_proc_free(proc);
+        return NULL;
+    }
+    return proc;
+}
+
+int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_proc **out,
+              struct cay_error *err)
+{
+    if (check_exec(exec, err) < 0)
+        return -1;
+    struct msg request = exec_request(exec);
+    struct cay_proc *proc = open_stream(sandbox, &request, true, err);
+    if (!proc)
+        return -1;
+    automsg struct msg answer = {0};
+    int got = chan_recv(&proc->chan, &answer, err);
+    if (got > 0 && answer.type == MSG_STARTED) {
+        proc->pid = (pid_t)answer.pid;
+        *out = proc;
+        return 0;
+    }
+    if (got > 0 && answer.type == MSG_ERROR)
+        msg_to_error(&answer, err);
+    else
+        cay_fail(err, CAY_E_GONE, "sandbox '%s' ended before the command started", sandbox->id);
+    cay_proc_free(proc);
+    return -1;
+}
+
+/* The merged output of a sandbox that has ended is a file. */
+static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from)
+{
+    autofd int dir = home_open(sandbox->cay->sandboxes, sandbox->id);
+    autofd int log = dir < 0 ? -1 : openat(dir, "log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct cay_proc *proc = calloc(1, sizeof(*proc));
+    char *chunk = malloc(CAY_MAX_DATA);
+    if (!proc || !chunk) {
+        free(proc);
+        free(chunk);
+        return NULL;
+    }
+    proc->chan.sock = -1;
+    proc->over = log < 0; /* it printed nothing */
+    proc->log = steal_fd(&log);
+    proc->log_offset = from;
+    proc->chunk = chunk;
+    return proc;
+}
+
+static int next_saved(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
+{
+    ssize_t n = pread(proc->log, proc->chunk, CAY_MAX_DATA, (off_t)proc->log_offset);
+    if (n < 0)
+        return cay_fail_errno(err, errno, "cannot read the saved output");
+    *out = (struct cay_event){.kind = CAY_EVENT_OUTPUT, .stream = 1, .offset = proc->log_offset,
+                              .data = proc->chunk, .size = (size_t)n};
+    proc->log_offset += (uint64_t)n;
+    proc->over = n == 0;
+    return n > 0;
+}
+
+int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow, struct cay_proc **out,
+               struct cay_error *err)
+{
+    struct cay_error own;
+    if (!err)
+        err = &own;
+    const struct msg request = {.type = OP_ATTACH, .pid = (uint64_t)pid, .offset = from,
+                                .flags = follow ? MSG_F_FOLLOW : 0};
+    struct cay_proc *proc = open_stream(sandbox, &request, false, err);
+    if (!proc && pid == 0 && err->code == CAY_E_GONE)
+        proc = open_saved_log(sandbox, from);
+    if (!proc)
+        return -1;
+    proc->pid = pid;
+    *out = proc;
+    return 0;
+}
+
+/* 1: readable; 0: time is up; -1. */
+static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
+{
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    uint64_t end = timeout_ms > 0 ? cay_now_us() + (uint64_t)timeout_ms * 1000 : 0;
+    for (;;) {
+        int n = poll(&p, 1, timeout_ms);
+        if (n >= 0)
+            return n > 0;
+        if (errno != EINTR)
+            return cay_fail_errno(err, errno, "cannot wait for output");
+        if (timeout_ms > 0) {
+            uint64_t now = cay_now_us();
+            timeout_ms = now >= end ? 0 : (int)((end - now) / 1000) + 1;
+        }
+    }
+}
+
+static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
+{
+    const struct msg *msg = &proc->current;
+    switch (msg->type) {
+    case MSG_OUTPUT:
+        *out = (struct cay_event){
+            .kind = CAY_EVENT_OUTPUT,
+            .stream = (int)msg->stream,
+            .offset = msg->offset,
+            .data = msg->data.data,
+            .size = msg->data.size,
+        };
+        return 1;
+    case MSG_EXIT:
+        proc->over = true;
+        *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
+        take_exit(msg, &out->exit);
+        return 1;
+    case MSG_OK:
+        proc->over = true;
+        return 0;
+    case MSG_ERROR:
+        proc->over = true;
+        return msg_to_error(msg, err);
+    default:
+        return cay_fail(err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)", msg->type);
+    }
+}
+
+int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out, struct cay_error *err)
+{
+    msg_done(&proc->current);
+    proc->current = (struct msg){0};
+    if (proc->log >= 0 && !proc->over)
+        return next_saved(proc, out, err);
+    while (!proc->over) {
+        int popped = chan_pop(&proc->chan, &proc->current, err);
+        if (popped < 0)
+            return -1;
+        if (popped > 0)
+            return take_event(proc, out, err);
+        int ready = wait_readable(proc->chan.sock, timeout_ms, err);
+        if (ready <= 0)
+            return ready;
+        ssize_t n = chan_fill(&proc->chan);
+        if (n < 0)
+            return cay_fail_errno(err, errno, "lost the connection to the sandbox");
+        if (n == 0)
+            return cay_fail(err, CAY_E_GONE, "the sandbox ended while the process ran");
+    }
+    return 0;
+}
+
+pid_t cay_proc_pid(const struct cay_proc *proc)
+{
+    return proc->pid;
+}
+
+int cay_proc_fd(const struct cay_proc *proc)
+{
+    return proc->chan.sock;
+}
+
+int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct cay_error *err)
+{
+    for (size_t done = 0; done < size;) {
+        size_t part = CAY_MIN(size - done, (size_t)CAY_MAX_DATA);
+        const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->pid,
+                                .data = {(const char *)data + done, part}};
+        if (chan_send(proc->chan.sock, &msg, NULL, 0, err) < 0)
+            return -1;
+        done += part;
+    }
+    return 0;
+}
+
+int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err)
+{
+    const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->pid, .flags = MSG_F_EOF};
+    return chan_send(proc->chan.sock, &msg, NULL, 0, err);
+}
+
+int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct cay_error *err)
+{
+    const struct msg msg = {.type = OP_RESIZE, .pid = (uint64_t)proc->pid, .rows = rows, .cols = cols};
+    return chan_send(proc->chan.sock, &msg, NULL, 0, err);
+}
+
+void cay_proc_free(struct cay_proc *proc)
+{
+    if (!proc)
+        return;
+    msg_done(&proc->current);
+    if (proc->creator_of) {
+        /* The creator's own connection: closing it would end an ephemeral sandbox. A stream that is not
+         * over yet cannot be reused for requests, but keeps the sandbox alive all the same. */
+        atomic_store(&proc->creator_of->creator, proc->chan.sock);
+        proc->chan.sock = -1;
+    }
+    chan_done(&proc->chan);
+    close_fd(&proc->log);
+    free(proc->chunk);
+    free(proc);
+}
+
+/* ---- whole runs --------------------------------------------------------------------------------------- */
+
+static int feed(struct cay_proc *proc, const struct cay_exec *exec, size_t *fed, struct cay_error *err)
+{
+    size_t part = CAY_MIN(exec->input_size - *fed, (size_t)CAY_MAX_DATA);
+    if (part && cay_proc_write(proc, (const char *)exec->input + *fed, part, err) < 0)
+        return -1;
+    *fed += part;
+    return *fed == exec->input_size ? cay_proc_close_stdin(proc, err) : 0;
+}
+
+/* Input is sent piece by piece between reads, so that neither side waits for the other for ever. */
+static int collect(struct cay_proc *proc, const struct cay_exec *exec, struct cay_buf streams[2],
+                   struct cay_exit *out, struct cay_error *err)
+{
+    struct cay_event event;
+    size_t fed = 0;
+    bool feeding = exec->input_size > 0;
+    for (;;) {
+        if (feeding) {
+            struct pollfd p = {.fd = proc->chan.sock, .events = POLLIN | POLLOUT};
+            if (poll(&p, 1, -1) > 0 && (p.revents & POLLOUT)) {
+                if (feed(proc, exec, &fed, err) < 0)
+                    return -1;
+                feeding = fed < exec->input_size;
+            }
+        }
+        int got = cay_proc_next(proc, feeding ? 0 : -1, &event, err);
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            continue;
+        if (event.kind == CAY_EVENT_EXIT) {
+            *out = event.exit;
+            return 0;
+        }
+        if (buf_add(&streams[event.stream == 2], event.data, event.size) < 0)
+            return cay_fail(err, CAY_E_TOO_LARGE, "the output does not fit into memory");
+    }
+}
+
+int cay_run(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_result *out,
+            struct cay_error *err)
+{
+    struct cay_proc *proc;
+    struct cay_result result = {0};
+    struct cay_buf streams[2] = {CAY_BUF(SIZE_MAX / 4), CAY_BUF(SIZE_MAX / 4)};
+    if (cay_start(sandbox, exec, &proc, err) < 0)
+        return -1;
+    int done = collect(proc, exec, streams, &result.exit, err);
+    cay_proc_free(proc);
+    if (done == 0) {
+        result.out = buf_steal(&streams[0], &result.out_size);
+        result.err = buf_steal(&streams[1], &result.err_size);
+        if (!result.out || !result.err)
+            done = cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    }
+    buf_done(&streams[0]);
+    buf_done(&streams[1]);
+    if (done < 0) {
+        cay_result_done(&result);
+        return -1;
+    }
+    *out = result;
+    return 0;
+}
+
+void cay_result_done(struct cay_result *result)
+{
+    if (!result)
+        return;
+    free(result->out);
+    free(result->err);
+    result->out = result->err = NULL;
+}
+
+/* ---- processes -------------------------------------------------------------------------------------- */
+
+int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct cay_exit *out,
+             struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    const struct msg request = {.type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = timeout_ms};
+    if (sandbox_call(sandbox, &request, &chan, &answer, err) < 0)
+        return -1;
+    take_exit(&answer, out);
+    msg_done(&answer);
+    chan_done(&chan);
+    return 0;
+}
+
+int cay_signal(struct cay_sandbox *sandbox, pid_t pid, int signal, bool tree, struct cay_error *err)
+{
+    const struct msg request = {.type = OP_SIGNAL, .pid = (uint64_t)pid, .signal = (uint64_t)signal,
+                                .flags = tree ? MSG_F_TREE : 0};
+    return sandbox_order(sandbox, &request, err);
+}
+
+static void take_proc(const struct msg *msg, struct cay_proc_info *out)
+{
+    *out = (struct cay_proc_info){
+        .pid = (pid_t)msg->pid,
+        .running = msg->flags & MSG_F_RUNNING,
+        .pty = msg->flags & MSG_F_PTY,
+        .started_ms = msg->started_ms,
+        .output_start = msg->offset,
+        .output_end = msg->end,
+    };
+    take_exit(msg, &out->exit);
+    snprintf(out->command, sizeof(out->command), "%s", msg->text ? msg->text : "");
+}
+
+int cay_procs(struct cay_sandbox *sandbox, int (*each)(const struct cay_proc_info *info, void *data), void *data,
+              struct cay_error *err)
+{
+    struct chan chan;
+    struct msg msg;
+    struct cay_proc_info info;
+    if (sandbox_call(sandbox, &(struct msg){.type = OP_PROCS}, &chan, &msg, err) < 0)
+        return -1;
+    int got = 1, stop = 0;
+    while (got > 0 && msg.type == MSG_PROC && !stop) {
+        take_proc(&msg, &info);
+        stop = each(&info, data);
+        msg_done(&msg);
+        got = chan_recv(&chan, &msg, err);
+    }
+    if (got > 0)
+        msg_done(&msg);
+    chan_done(&chan);
+    return got < 0 ? -1 : got == 0 ? cay_fail(err, CAY_E_GONE, "sandbox '%s' ended", sandbox->id) : 0;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/home.h"
+
+#include "base/err.h"
+#include "base/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+const char *cay_version(void)
+{
+    return CAY_VERSION;
+}
+
+bool home_privileged(void)
+{
+    return geteuid() == 0;
+}
+
+/* Where a directory is when nobody says otherwise: root's place, or below an XDG variable or the home. */
+struct place {
+    const char *variable, *root, *xdg, *xdg_below, *home_below;
+};
+
+static const struct place state_place = {"CAY_STATE_DIR", "/var/lib/cay", "XDG_DATA_HOME", "cay", ".local/share/cay"};
+static const struct place run_place = {"CAY_RUN_DIR", "/run/cay", "XDG_RUNTIME_DIR", "cay", NULL};
+static const struct place config_place = {"CAY_CONFIG", "/etc/cay/cay.conf", "XDG_CONFIG_HOME", "cay/cay.conf",
+                                          ".config/cay/cay.conf"};
+
+static int find_place(const struct place *place, const char *given, bool root, char *out, size_t size,
+                      struct cay_error *err)
+{
+    const char *direct = given ? given : getenv(place->variable);
+    const char *xdg = getenv(place->xdg), *home = getenv("HOME");
+    int n;
+    if (direct && *direct)
+        n = snprintf(out, size, "%s", direct);
+    else if (root)
+        n = snprintf(out, size, "%s", place->root);
+    else if (xdg && *xdg == '/')
+        n = snprintf(out, size, "%s/%s", xdg, place->xdg_below);
+    else if (!place->home_below) /* no session: a directory that only this user can have made */
+        n = snprintf(out, size, "/tmp/cay-%u", (unsigned)geteuid());
+    else if (home && *home == '/')
+        n = snprintf(out, size, "%s/%s", home, place->home_below);
+    else
+        return cay_fail(err, CAY_E_INVALID, "neither $%s nor $HOME is set", place->variable);
+    if (n < 0 || (size_t)n >= size || out[0] != '/')
+        return cay_fail(err, CAY_E_INVALID, "'%s' is not an absolute path of sane length", out);
+    return 0;
+}
+
+/* Ours alone: whoever else could write there could pose as a keeper. */
+static int open_own_dir(const char *path, struct cay_error *err)
+{
+    struct stat st;
+    autofd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        if (cay_mkdir_all(path, 0700) < 0)
+            return cay_fail_errno(err, errno, "cannot make %s", path);
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return cay_fail_errno(err, errno, "cannot open %s", path);
+    if (st.st_uid != geteuid() || (st.st_mode & 022))
+        return cay_fail(err, CAY_E_DENIED, "%s belongs to somebody else or is writable by others", path);
+    return steal_fd(&fd);
+}
+
+int cay_open(const struct cay_options *options, struct cay **out, struct cay_error *err)
+{
+    const struct cay_options none = {0};
+    char path[CAY_MAX_PATH];
+    if (!options)
+        options = &none;
+    struct cay *cay = calloc(1, sizeof(*cay));
+    if (!cay)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    cay->run = cay->sandboxes = -1;
+    cay->privileged = home_privileged();
+    if (find_place(&state_place, options->state_dir, cay->privileged, cay->state_path, sizeof(cay->state_path), err) < 0 ||
+        find_place(&run_place, options->run_dir, cay->privileged, cay->run_path, sizeof(cay->run_path), err) < 0 ||
+        find_place(&config_place, options->config, cay->privileged, cay->config_path, sizeof(cay->config_path), err) < 0)
+        goto failed;
+    snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
+    cay->run = open_own_dir(cay->run_path, err);
+    cay->sandboxes = cay->run < 0 ? -1 : open_own_dir(path, err);
+    if (cay->sandboxes < 0)
+        goto failed;
+    *out = cay;
+    return 0;
+failed:
+    cay_close(cay);
+    return -1;
+}
+
+void cay_close(struct cay *cay)
+{
+    if (!cay)
+        return;
+    close_fd(&cay->run);
+    close_fd(&cay->sandboxes);
+    free(cay);
+}
+
+int home_open(int parent, const char *id)
+{
+    return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, struct cay_error *err)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s/ctl", cay->run_path, id);
+    if (n >= 0 && (size_t)n < sizeof(out->sun_path))
+        return 0;
+    /* Too long for a socket address: by way of the open directory. */
+    n = snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/%s/ctl", cay->run, id);
+    if (n < 0 || (size_t)n >= sizeof(out->sun_path))
+        return cay_fail(err, CAY_E_INVALID, "the path of the run directory is too long: %s", cay->run_path);
+    return 0;
+}
+
+void home_boot_id(char out[40])
+{
+    ssize_t n = cay_read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", out, 40);
+    if (n < 0)
+        n = 0;
+    out[strcspn(out, "\n")] = 0;
+    if (n == 0)
+        out[0] = 0;
+}

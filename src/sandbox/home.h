@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where sandboxes live on disk.
+ *
+ *   <run>/<id>/status    who keeps it and how it is; locked by its keeper for as long as that lives
+ *   <run>/<id>/ctl       the keeper's socket
+ *   <run>/ids/<n>        link to the sandbox that owns the n-th range of user ids
+ *   <state>/sandboxes/<id>/spec    what it was made from (not for ephemeral ones)
+ *   <state>/sandboxes/<id>/status  how it ended
+ *   <state>/sandboxes/<id>/log     what it printed
+ *   <state>/images/...             prepared images
+ *
+ * The lock is the truth about life: a status file that nobody locks belongs to a sandbox whose keeper is
+ * dead, whatever it says. There is no other registry.
+ */
+#ifndef CAY_SANDBOX_HOME_H
+#define CAY_SANDBOX_HOME_H
+
+#include "base/limits.h"
+
+#include <cay/cay.h>
+
+struct cay {
+    char state_path[CAY_MAX_PATH / 2], run_path[CAY_MAX_PATH / 2], config_path[CAY_MAX_PATH / 2];
+    int run, sandboxes; /* directories */
+    bool privileged;    /* root on this host */
+};
+
+/* True if the process may do what only the host's root may. */
+bool home_privileged(void);
+/* Opens <state>/sandboxes/<id> or <run>/<id>; -1 with errno. */
+int home_open(int parent, const char *id);
+/* The keeper's socket address below <run>. */
+struct sockaddr_un;
+int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, struct cay_error *err);
+/* 32 hex digits and dashes, as the kernel prints it; empty if unknown. */
+void home_boot_id(char out[40]);
+
+#endif

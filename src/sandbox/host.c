@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The `host` image: a skeleton with everything of a root but /usr, which is the host's own. Its /etc is
+ * synthetic: accounts are ours, and from the host come only the files named below, and of those only what
+ * every user of the host may read. Nothing of /home, /root, or of /var but the package database that apt
+ * needs to know what /usr holds.
+ *
+ * A skeleton is made once for each generation of the host (its packages, alternatives, certificates), under
+ * a name that tells the generation, complete or not at all (rename).
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "sandbox/image.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+
+/* Trees deeper than this are cut: no config directory is. */
+#define MAX_DEPTH 12
+/* Files larger than this are not configuration. The package database is the largest: some MiB. */
+#define MAX_FILE (64 << 20)
+
+static const struct {
+    const char *path;
+    mode_t mode;
+} directories[] = {
+    {"usr", 0755},          {"etc", 0755},           {"etc/apt", 0755},       {"etc/ssl", 0755},
+    {"dev", 0755},          {"proc", 0555},          {"sys", 0555},           {"run", 0755},
+    {"run/lock", 01777},    {"tmp", 01777},          {"root", 0700},          {"home", 0755},
+    {"home/user", 0755},    {"mnt", 0755},           {"media", 0755},         {"opt", 0755},
+    {"srv", 0755},          {"workspace", 0777},     {"var", 0755},           {"var/tmp", 01777},
+    {"var/log", 0755},      {"var/log/apt", 0755},   {"var/lib", 0755},       {"var/lib/misc", 0755},
+    {"var/cache", 0755},    {"var/cache/apt", 0755}, {"var/cache/apt/archives", 0755},
+    {"var/cache/apt/archives/partial", 0755},        {"var/lib/apt", 0755},   {"var/lib/apt/lists", 0755},
+    {"var/lib/apt/lists/partial", 0755},             {"var/lib/dpkg", 0755},  {"var/lib/dpkg/updates", 0755},
+    {"var/lib/dpkg/triggers", 0755},                 {"var/lib/dpkg/parts", 0755}, {"var/mail", 0755},
+    {"var/spool", 0755},    {"var/local", 0755},     {"var/opt", 0755},       {"var/lib/dpkg/info", 0755},
+};
+
+static const struct {
+    const char *path, *text;
+} files[] = {
+    {"etc/passwd", "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+                   "bin:x:2:2:bin:/bin:/usr/sbin/nologin\nsys:x:3:3:sys:/dev:/usr/sbin/nologin\n"
+                   "games:x:5:60:games:/usr/games:/usr/sbin/nologin\nman:x:6:12:man:/var/cache/man:/usr/sbin/nologin\n"
+                   "mail:x:8:8:mail:/var/mail:/usr/sbin/nologin\nwww-data:x:33:33:www-data:/var/www:/usr/sbin/nologin\n"
+                   "_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n"
+                   "user:x:1000:1000:user:/home/user:/bin/bash\n"
+                   "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
+    {"etc/group", "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\n"
+                  "man:x:12:\nkmem:x:15:\nsudo:x:27:\naudio:x:29:\nwww-data:x:33:\nutmp:x:43:\nvideo:x:44:\n"
+                  "staff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n"},
+    {"etc/shadow", "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\nnobody:*:19000:0:99999:7:::\n"},
+    {"etc/gshadow", "root:*::\nuser:*::\nnogroup:*::\n"},
+    {"etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
+    {"etc/hostname", "cay\n"},
+    {"etc/resolv.conf", "# No resolver: this sandbox has no network.\n"},
+    {"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
+                          "protocols: db files\nservices: db files\nethers: db files\nrpc: db files\n"},
+    {"etc/host.conf", "multi on\n"},
+    {"etc/fstab", ""},
+    {"etc/mtab", NULL}, /* a link, see below */
+    {"etc/shells", "/bin/sh\n/bin/bash\n/usr/bin/bash\n/bin/dash\n"},
+    {"etc/machine-id", ""},
+    {"etc/environment", "PATH=\"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\n"},
+    {"root/.bashrc", "[ -f /etc/bash.bashrc ] && . /etc/bash.bashrc\n"},
+    {"root/.profile", "[ -n \"$BASH\" ] && [ -f ~/.bashrc ] && . ~/.bashrc\n"},
+    {"home/user/.bashrc", "[ -f /etc/bash.bashrc ] && . /etc/bash.bashrc\n"},
+    {"home/user/.profile", "[ -n \"$BASH\" ] && [ -f ~/.bashrc ] && . ~/.bashrc\n"},
+};
+
+static const struct {
+    const char *path, *target;
+} links[] = {
+    {"etc/mtab", "/proc/self/mounts"},
+    {"var/run", "/run"},
+    {"var/lock", "/run/lock"},
+};
+
+/* From the host, where it has them; only what everybody may read there. */
+static const char *const host_files[] = {
+    "etc/alternatives", "etc/ssl/certs", "etc/ssl/openssl.cnf", "etc/ca-certificates.conf", "etc/ca-certificates",
+    "etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/localtime", "etc/timezone", "etc/mime.types",
+    "etc/services", "etc/protocols", "etc/rpc", "etc/profile", "etc/profile.d", "etc/bash.bashrc",
+    "etc/bash_completion.d", "etc/inputrc", "etc/terminfo", "etc/debian_version", "etc/lsb-release",
+    "etc/os-release", "etc/issue", "etc/login.defs", "etc/skel", "etc/security/limits.conf", "etc/magic",
+    "etc/magic.mime", "etc/nanorc", "etc/vim", "etc/gdb", "etc/fonts", "etc/python3", "etc/python3.9",
+    "etc/python3.10", "etc/python3.11", "etc/python3.12", "etc/python3.13", "etc/perl", "etc/java-11-openjdk",
+    "etc/java-17-openjdk", "etc/java-21-openjdk", "etc/java-25-openjdk", "etc/maven", "etc/emacs",
+    "etc/ImageMagick-6", "etc/ImageMagick-7", "etc/apt/apt.conf.d", "etc/apt/trusted.gpg.d", "etc/apt/keyrings",
+    "etc/apt/preferences.d", "etc/dpkg", "etc/debconf.conf", "etc/adduser.conf", "etc/deluser.conf",
+    "etc/wgetrc", "etc/screenrc", "etc/tmux.conf", "etc/xattr.conf", "etc/gai.conf", "etc/pam.conf", "etc/pam.d",
+    "etc/locale.alias", "etc/locale.gen", "etc/default/locale", "etc/mailcap", "etc/papersize", "etc/php",
+    "etc/ruby", "etc/R", "etc/lynx", "etc/mke2fs.conf", "etc/rmt",
+    "var/lib/dpkg/status", "var/lib/dpkg/diversions", "var/lib/dpkg/statoverride", "var/lib/dpkg/arch",
+    "var/lib/dpkg/alternatives", "var/lib/dpkg/info/format", "var/lib/apt/extended_states",
+};
+
+/* What makes a new generation when it changes. */
+static const char *const generation[] = {
+    "/etc/alternatives", "/etc/ld.so.cache", "/var/lib/dpkg/status", "/etc/ssl/certs", "/etc/localtime", "/usr",
+};
+
+static int copy_file(int from, int to, const char *name, const struct stat *st)
+{
+    autofd int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    autofd int out = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st->st_mode & 0755);
+    if (in < 0 || out < 0)
+        return -1;
+    for (ssize_t n; (n = sendfile(out, in, NULL, 1 << 20)) != 0;)
+        if (n < 0)
+            return -1;
+    return fchmod(out, st->st_mode & 0755);
+}
+
+static int copy_entry(int from, int to, const char *name, int depth);
+
+static int copy_children(int from, int to, int depth)
+{
+    int scan = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = scan < 0 ? NULL : fdopendir(scan);
+    if (!stream)
+        return -1;
+    for (struct dirent *e; (e = readdir(stream));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            copy_entry(from, to, e->d_name, depth);
+    closedir(stream);
+    return 0;
+}
+
+/* Copies what everybody may read; the rest is left out without a word, as that is the rule here. */
+static int copy_entry(int from, int to, const char *name, int depth)
+{
+    char target[CAY_MAX_PATH];
+    struct stat st;
+    if (depth > MAX_DEPTH || fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    if (S_ISLNK(st.st_mode)) {
+        ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
+        if (n <= 0)
+            return 0;
+        target[n] = 0;
+        return symlinkat(target, to, name);
+    }
+    if (S_ISREG(st.st_mode))
+        return (st.st_mode & 0004) && st.st_size <= MAX_FILE ? copy_file(from, to, name, &st) : 0;
+    if (!S_ISDIR(st.st_mode) || (st.st_mode & 0005) != 0005)
+        return 0;
+    autofd int below = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (below < 0 || (mkdirat(to, name, 0755) < 0 && errno != EEXIST))
+        return 0;
+    autofd int made = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return made < 0 ? -1 : copy_children(below, made, depth + 1);
+}
+
+/* `path` relative to both roots; its parent is made here if it is not there. */
+static void copy_from_host(int root, const char *path)
+{
+    char parent[256];
+    const char *name = strrchr(path, '/') + 1;
+    snprintf(parent, sizeof(parent), "%.*s", (int)(name - path), path);
+    autofd int host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    autofd int from = host < 0 ? -1 : openat(host, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (from < 0)
+        return;
+    if (mkdirat(root, parent, 0755) < 0 && errno != EEXIST)
+        return;
+    autofd int to = openat(root, parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (to >= 0)
+        copy_entry(from, to, name, 0);
+}
+
+/* dpkg wants to know which files belong to which package. */
+static void copy_package_lists(int root)
+{
+    autofd int from = open("/var/lib/dpkg/info", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    autofd int to = openat(root, "var/lib/dpkg/info", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int scan = from < 0 ? -1 : dup(from);
+    DIR *stream = scan < 0 ? NULL : fdopendir(scan);
+    if (!stream)
+        return;
+    for (struct dirent *e; (e = readdir(stream));) {
+        size_t n = strlen(e->d_name);
+        if (n > 5 && strcmp(e->d_name + n - 5, ".list") == 0 && to >= 0)
+            copy_entry(from, to, e->d_name, 0);
+    }
+    closedir(stream);
+}
+
+/* /bin, /lib and their kin are links into /usr on every host since 2021; they are repeated as they are. */
+static int copy_top_links(int root)
+{
+    static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"};
+    char target[64], path[16];
+    for (size_t i = 0; i < CAY_COUNT(names); i++) {
+        snprintf(path, sizeof(path), "/%s", names[i]);
+        ssize_t n = readlink(path, target, sizeof(target) - 1);
+        if (n <= 0)
+            continue;
+        target[n] = 0;
+        if (symlinkat(target, root, names[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_text(int root, const char *path, const char *text)
+{
+    mode_t mode = strstr(path, "shadow") ? 0640 : 0644;
+    autofd int fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    return fd < 0 ? -1 : cay_write_all(fd, text, strlen(text));
+}
+
+static int fill_skeleton(int root)
+{
+    for (size_t i = 0; i < CAY_COUNT(directories); i++)
+        if (mkdirat(root, directories[i].path, 0755) < 0 ||
+            fchmodat(root, directories[i].path, directories[i].mode, 0) < 0)
+            return -1;
+    for (size_t i = 0; i < CAY_COUNT(files); i++)
+        if (files[i].text && write_text(root, files[i].path, files[i].text) < 0)
+            return -1;
+    for (size_t i = 0; i < CAY_COUNT(links); i++)
+        if (symlinkat(links[i].target, root, links[i].path) < 0)
+            return -1;
+    if (copy_top_links(root) < 0)
+        return -1;
+    for (size_t i = 0; i < CAY_COUNT(host_files); i++)
+        copy_from_host(root, host_files[i]);
+    copy_package_lists(root);
+    /* Rootless there is only one id to own things; the directory is writable for all then. */
+    static const char *const users[] = {"home/user", "home/user/.bashrc", "home/user/.profile", "workspace"};
+    for (size_t i = 0; i < CAY_COUNT(users); i++)
+        if (fchownat(root, users[i], 1000, 1000, 0) < 0 && i == 0)
+            fchmodat(root, users[i], 0777, 0);
+    return 0;
+}
+
+static uint32_t host_generation(void)
+{
+    struct {
+        char version[16];
+        struct timespec times[CAY_COUNT(generation)];
+    } key = {.version = CAY_VERSION};
+    for (size_t i = 0; i < CAY_COUNT(generation); i++) {
+        struct stat st;
+        if (stat(generation[i], &st) == 0)
+            key.times[i] = st.st_mtim;
+    }
+    return cay_crc32(&key, sizeof(key));
+}
+
+static int make_skeleton(const char *images, const char *name, struct cay_error *err)
+{
+    char temporary[64];
+    mode_t mask = umask(022);
+    snprintf(temporary, sizeof(temporary), ".%s.%d", name, (int)getpid());
+    int result = -1;
+    autofd int dir = cay_mkdir_all(images, 0700) < 0 ? -1 : open(images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    autofd int root = dir < 0 || mkdirat(dir, temporary, 0755) < 0
+                          ? -1
+                          : openat(dir, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root >= 0)
+        result = fill_skeleton(root);
+    /* Two at once: the first wins, both are the same. */
+    if (result == 0 && renameat(dir, temporary, dir, name) < 0 && errno != EEXIST && errno != ENOTEMPTY)
+        result = -1;
+    int eno = errno;
+    if (dir >= 0)
+        cay_remove_tree_at(dir, temporary);
+    umask(mask);
+    return result < 0 ? cay_fail_errno(err, eno, "cannot prepare the host image in %s", images) : 0;
+}
+
+int host_image(const char *state_path, char *skeleton, size_t size, struct cay_error *err)
+{
+    char images[CAY_MAX_PATH], name[32];
+    struct stat st;
+    snprintf(images, sizeof(images), "%s/images", state_path);
+    snprintf(name, sizeof(name), "host-%08x", host_generation());
+    if ((size_t)snprintf(skeleton, size, "%s/%s", images, name) >= size)
+        return cay_fail(err, CAY_E_INVALID, "the state directory's path is too long");
+    if (stat(skeleton, &st) == 0)
+        return 0;
+    return make_skeleton(images, name, err);
+}

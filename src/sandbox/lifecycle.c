@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Getting, looking at, stopping and removing sandboxes. Each call is one question to the keeper, or a look
+ * at the record where there is no keeper any more.
+ */
+#include "base/err.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "sandbox/sandbox.h"
+
+#include <string.h>
+
+int cay_get(struct cay *cay, const char *id, struct cay_sandbox **out, struct cay_error *err)
+{
+    const char *checked;
+    if (parse_id(id, &checked, err) < 0)
+        return -1;
+    if (sandbox_life(cay, id) == LIFE_NONE)
+        return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
+    struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
+    if (!sandbox)
+        return -1;
+    *out = sandbox;
+    return 0;
+}
+
+void cay_sandbox_free(struct cay_sandbox *sandbox)
+{
+    if (!sandbox)
+        return;
+    int creator = atomic_exchange(&sandbox->creator, -1);
+    if (creator >= 0 && sandbox->ephemeral) {
+        /* Wait until nothing is left: a caller who frees it may look for leaks at once. */
+        struct chan chan;
+        struct msg answer;
+        const struct msg request = {.type = OP_STOP, .flags = MSG_F_REMOVE};
+        chan_init(&chan, creator);
+        creator = -1;
+        if (chan_send(chan.sock, &request, NULL, 0, NULL) == 0)
+            while (chan_recv(&chan, &answer, NULL) > 0)
+                msg_done(&answer);
+        chan_done(&chan);
+    }
+    close_fd(&creator);
+    free(sandbox);
+}
+
+int cay_info(struct cay_sandbox *sandbox, struct cay_info *out, struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    if (sandbox_status(sandbox->cay, sandbox->id, &buf, err) < 0 ||
+        status_decode(buf.data, buf.size, &status, err) < 0)
+        return -1;
+    return status_to_info(&status, sandbox->id, out, err);
+}
+
+static void info_json(const struct cay_info *info, struct cay_buf *out)
+{
+    buf_str(out, "{\"id\":");
+    buf_json(out, info->id);
+    buf_fmt(out, ",\"state\":\"%s\",\"reason\":", cay_state_name(info->state));
+    buf_json(out, info->reason);
+    buf_fmt(out, ",\"created_ms\":%llu,\"ended_ms\":%llu,\"ttl_left_ms\":%llu",
+            (unsigned long long)info->created_ms, (unsigned long long)info->ended_ms,
+            (unsigned long long)info->ttl_left_ms);
+    buf_fmt(out, ",\"keeper_pid\":%d,\"init_pid\":%d,\"processes\":%u", (int)info->keeper_pid,
+            (int)info->init_pid, info->processes);
+}
+
+int cay_inspect(struct cay_sandbox *sandbox, char **json, struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(4 * CAY_MAX_RECORD);
+    autospec struct spec spec = {0};
+    struct cay_info info;
+    struct cay_error damaged = {0};
+    if (cay_info(sandbox, &info, err) < 0)
+        return -1;
+    info_json(&info, &buf);
+    /* A record that cannot be read is told, and hides nothing of what else is known. */
+    if (sandbox_spec(sandbox->cay, sandbox->id, &spec, &damaged) == 0) {
+        buf_str(&buf, ",");
+        spec_json(&spec.spec, &buf);
+    } else {
+        buf_str(&buf, ",\"error\":");
+        buf_json(&buf, damaged.text);
+    }
+    buf_str(&buf, "}");
+    cay_info_done(&info);
+    char *text = buf_steal(&buf, NULL);
+    if (!text)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    *json = text;
+    return 0;
+}
+
+int cay_stats(struct cay_sandbox *sandbox, struct cay_stats *out, struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    const struct msg request = {.type = OP_STATS};
+    if (sandbox_call(sandbox, &request, &chan, &answer, err) < 0)
+        return -1;
+    int result = 0;
+    if (answer.type == MSG_STATS && answer.data.size == sizeof(*out))
+        memcpy(out, answer.data.data, sizeof(*out));
+    else
+        result = cay_fail(err, CAY_E_INTERNAL, "the keeper of '%s' gave no numbers", sandbox->id);
+    msg_done(&answer);
+    chan_done(&chan);
+    return result;
+}
+
+int cay_pause(struct cay_sandbox *sandbox, struct cay_error *err)
+{
+    return sandbox_order(sandbox, &(struct msg){.type = OP_PAUSE}, err);
+}
+
+int cay_resume(struct cay_sandbox *sandbox, struct cay_error *err)
+{
+    return sandbox_order(sandbox, &(struct msg){.type = OP_RESUME}, err);
+}
+
+/* Ending what has ended already is what was asked for. */
+static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags, struct cay_error *err)
+{
+    struct cay_error why;
+    const struct msg request = {.type = OP_STOP, .timeout_ms = grace_ms, .flags = flags};
+    if (sandbox_order(sandbox, &request, &why) == 0 || why.code == CAY_E_GONE)
+        return 0;
+    return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+}
+
+int cay_stop(struct cay_sandbox *sandbox, uint64_t grace_ms, struct cay_error *err)
+{
+    return end(sandbox, grace_ms, 0, err);
+}
+
+int cay_kill(struct cay_sandbox *sandbox, struct cay_error *err)
+{
+    return end(sandbox, 0, 0, err);
+}
+
+int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *err)
+{
+    const char *checked;
+    struct cay_sandbox *sandbox = NULL;
+    if (parse_id(id, &checked, err) < 0)
+        return -1;
+    enum life life = sandbox_life(cay, id);
+    if (life == LIFE_NONE)
+        return force ? 0 : cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
+    if (life == LIFE_KEPT && !force)
+        return cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' is running; stop it first, or use 'cay rm -f %s'", id, id);
+    if (life == LIFE_KEPT) {
+        sandbox = sandbox_new(cay, id, err);
+        struct cay_error why = {0};
+        int ended = sandbox ? end(sandbox, 0, MSG_F_REMOVE, &why) : -1;
+        cay_sandbox_free(sandbox);
+        if (ended < 0 && why.code != CAY_E_NOT_FOUND)
+            return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    }
+    if (sandbox_life(cay, id) == LIFE_KEPT)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "sandbox '%s' does not end", id);
+    if (cay_remove_tree_at(cay->sandboxes, id) < 0)
+        return cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
+    return 0;
+}
+
+int cay_set_lifetime(struct cay_sandbox *sandbox, const struct cay_lifetime *lifetime, struct cay_error *err)
+{
+    const struct msg request = {
+        .type = OP_LIFETIME,
+        .flags = (lifetime->set_ttl ? MSG_F_SET_TTL : 0) | (lifetime->set_idle ? MSG_F_SET_IDLE : 0),
+        .ttl_ms = lifetime->ttl_ms,
+        .idle_ms = lifetime->idle_ms,
+    };
+    return sandbox_order(sandbox, &request, err);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/record.h"
+
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/util.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MAGIC 0x52594143u /* "CAYR" */
+#define VERSION 1u
+/* A reader that meets a half-written record looks again this often before it calls it damaged. */
+#define TRIES 50
+
+struct header {
+    uint32_t magic, version, crc, size;
+};
+
+static struct header make_header(const void *bytes, size_t size)
+{
+    return (struct header){htole32(MAGIC), htole32(VERSION), htole32(cay_crc32(bytes, size)),
+                           htole32((uint32_t)size)};
+}
+
+int record_overwrite(int fd, const void *bytes, size_t size)
+{
+    char page[1024];
+    struct header header = make_header(bytes, size);
+    autofree char *large = size + sizeof(header) > sizeof(page) ? malloc(size + sizeof(header)) : NULL;
+    char *all = size + sizeof(header) > sizeof(page) ? large : page;
+    if (!all)
+        return -1;
+    memcpy(all, &header, sizeof(header));
+    memcpy(all + sizeof(header), bytes, size);
+    ssize_t n = pwrite(fd, all, size + sizeof(header), 0);
+    return n == (ssize_t)(size + sizeof(header)) ? 0 : -1;
+}
+
+int record_write_at(int dir, const char *name, const void *bytes, size_t size, bool durable,
+                    struct cay_error *err)
+{
+    char temporary[80];
+    snprintf(temporary, sizeof(temporary), ".%s.%d", name, (int)getpid());
+    autofd int fd = openat(dir, temporary, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot write the record %s", name);
+    if (record_overwrite(fd, bytes, size) < 0 || (durable && fdatasync(fd) < 0) ||
+        renameat(dir, temporary, dir, name) < 0) {
+        int eno = errno;
+        unlinkat(dir, temporary, 0);
+        return cay_fail_errno(err, eno, "cannot write the record %s", name);
+    }
+    if (durable && fsync(dir) < 0)
+        return cay_fail_errno(err, errno, "cannot write the record %s", name);
+    return 0;
+}
+
+enum look { LOOK_GOOD, LOOK_EMPTY, LOOK_BAD };
+
+static enum look read_once(int fd, struct cay_buf *out)
+{
+    struct header header;
+    struct stat st;
+    size_t before = out->size;
+    if (fstat(fd, &st) < 0 || st.st_size > CAY_MAX_RECORD)
+        return LOOK_BAD;
+    if (st.st_size == 0)
+        return LOOK_EMPTY;
+    ssize_t n = pread(fd, &header, sizeof(header), 0);
+    if (n != sizeof(header) || le32toh(header.magic) != MAGIC || le32toh(header.version) != VERSION ||
+        le32toh(header.size) > CAY_MAX_RECORD)
+        return LOOK_BAD;
+    size_t size = le32toh(header.size);
+    char *room = buf_room(out, size);
+    if (!room || pread(fd, room, size, sizeof(header)) != (ssize_t)size ||
+        cay_crc32(room, size) != le32toh(header.crc))
+        return LOOK_BAD;
+    out->size = before + size;
+    return LOOK_GOOD;
+}
+
+int record_read(int fd, struct cay_buf *out, struct cay_error *err)
+{
+    enum look look = LOOK_BAD;
+    for (int i = 0; i < TRIES; i++) {
+        look = read_once(fd, out);
+        if (look == LOOK_GOOD)
+            return 0;
+        sched_yield();
+    }
+    if (look == LOOK_EMPTY)
+        return cay_fail(err, CAY_E_NOT_FOUND, "the record is empty");
+    return cay_fail(err, CAY_E_INVALID, "the record is damaged or of another version");
+}
+
+int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err)
+{
+    autofd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot open the record %s", name);
+    if (record_read(fd, out, err) < 0)
+        return cay_fail_context(err, "%s", name);
+    return 0;
+}

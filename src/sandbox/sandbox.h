@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The library's inside: a handle, how it reaches its keeper, and what is done about dead keepers. Shared by
+ * the files of src/sandbox only; programs use <cay/cay.h>.
+ */
+#ifndef CAY_SANDBOX_SANDBOX_H
+#define CAY_SANDBOX_SANDBOX_H
+
+#include "sandbox/home.h"
+#include "sandbox/spec.h"
+#include "sandbox/status.h"
+#include "wire/chan.h"
+
+#include <stdatomic.h>
+
+struct cay_sandbox {
+    struct cay *cay; /* borrowed: the handle must not outlive it */
+    char id[CAY_MAX_ID];
+    bool ephemeral;
+    /* The creator's own connection; -1 when it is in use or was never there. Closing it ends an ephemeral
+     * sandbox, using it saves the first exec a connect. */
+    atomic_int creator;
+};
+
+struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err);
+
+/* Connects to the keeper. NOT_FOUND, GONE (with how it ended), or a channel to be given to chan_done. */
+int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err);
+/* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then chan_done. */
+int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan, struct msg *answer,
+                 struct cay_error *err);
+/* A request whose answer is just OK. */
+int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
+
+/* The payload of the record that says how a sandbox is, from wherever it is now. */
+int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err);
+int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_error *err);
+
+enum life {
+    LIFE_NONE,     /* no such sandbox */
+    LIFE_KEPT,     /* a keeper (or a creator at work) holds it */
+    LIFE_ENDED,    /* only its record is left */
+};
+
+/*
+ * Looks whether the sandbox is kept. One that was kept by a keeper that is dead now is swept on the way:
+ * its cgroups, ids and run directory go, its record says lost.
+ */
+enum life sandbox_life(struct cay *cay, const char *id);
+
+#endif

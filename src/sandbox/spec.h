@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox's spec as the engine keeps it: checked, with its defaults filled in, and in one piece of bytes
+ * that can be stored, sent to the keeper and compared.
+ */
+#ifndef CAY_SANDBOX_SPEC_H
+#define CAY_SANDBOX_SPEC_H
+
+#include "base/buf.h"
+
+struct spec {
+    struct cay_spec spec; /* borrows from bytes and mounts */
+    char *bytes;
+    size_t size;
+    struct cay_mount *mounts;
+    void *lists; /* decoder's arrays */
+};
+
+/* Checks every field and fills in the defaults; `id` must be set already. */
+int spec_make(const struct cay_spec *from, struct spec *out, struct cay_error *err);
+/* From stored bytes, which are copied. */
+int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error *err);
+void spec_done(struct spec *spec);
+#define autospec __attribute__((cleanup(spec_done)))
+
+/* The name of the first field that differs; NULL if they are the same. */
+const char *spec_difference(const struct spec *a, const struct spec *b);
+/* As members of a JSON object, without the braces. */
+void spec_json(const struct cay_spec *spec, struct cay_buf *out);
+
+#endif

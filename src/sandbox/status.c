@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/status.h"
+
+#include "base/err.h"
+#include "base/util.h"
+#include "wire/field.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef F_OFD_SETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+#define S(key, type, member) WIRE_FIELD(key, type, struct status, member)
+static const struct wire_field fields[] = {
+    S(1, WIRE_U64, state),       S(2, WIRE_STR, reason),    S(3, WIRE_STR, image),
+    S(4, WIRE_STR, boot_id),     S(5, WIRE_U64, created_ms), S(6, WIRE_U64, ended_ms),
+    S(7, WIRE_U64, ttl_deadline_us), S(8, WIRE_U64, keeper_pid), S(9, WIRE_U64, init_pid),
+    S(10, WIRE_U64, processes),  S(11, WIRE_U64, id_range), S(12, WIRE_U64, ephemeral),
+    S(13, WIRE_STRV, labels),
+};
+#undef S
+
+static const char *const state_names[] = {
+    [CAY_STATE_CREATING] = "creating", [CAY_STATE_RUNNING] = "running", [CAY_STATE_PAUSED] = "paused",
+    [CAY_STATE_EXITED] = "exited",     [CAY_STATE_OOM] = "oom",         [CAY_STATE_TTL] = "ttl",
+    [CAY_STATE_IDLE] = "idle",         [CAY_STATE_LOST] = "lost",
+};
+
+const char *cay_state_name(enum cay_state state)
+{
+    return (size_t)state < CAY_COUNT(state_names) ? state_names[state] : "lost";
+}
+
+int status_encode(const struct status *status, struct cay_buf *out)
+{
+    return wire_encode(out, fields, CAY_COUNT(fields), status);
+}
+
+int status_decode(const char *bytes, size_t size, struct status *out, struct cay_error *err)
+{
+    struct status status = {0};
+    if (wire_decode(bytes, size, fields, CAY_COUNT(fields), &status, err) < 0)
+        return -1;
+    if (status.state > CAY_STATE_LOST) {
+        status_done(&status);
+        return cay_fail(err, CAY_E_INVALID, "a status record with an unknown state");
+    }
+    *out = status;
+    return 0;
+}
+
+void status_done(struct status *status)
+{
+    wire_free(fields, CAY_COUNT(fields), status);
+}
+
+static char **copy_list(const char *const *list)
+{
+    size_t n = 0;
+    while (list && list[n])
+        n++;
+    char **copy = calloc(n + 1, sizeof(*copy));
+    for (size_t i = 0; copy && i < n; i++) {
+        copy[i] = strdup(list[i]);
+        if (!copy[i])
+            break;
+    }
+    return copy;
+}
+
+int status_to_info(const struct status *status, const char *id, struct cay_info *out, struct cay_error *err)
+{
+    uint64_t now = cay_now_us();
+    struct cay_info info = {
+        .state = (enum cay_state)status->state,
+        .created_ms = status->created_ms,
+        .ended_ms = status->ended_ms,
+        .keeper_pid = status->ended_ms ? 0 : (pid_t)status->keeper_pid,
+        .init_pid = status->ended_ms ? 0 : (pid_t)status->init_pid,
+        .processes = (uint32_t)status->processes,
+        .labels = copy_list(status->labels),
+    };
+    if (!info.labels)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    if (status->ttl_deadline_us && !status->ended_ms)
+        info.ttl_left_ms = status->ttl_deadline_us > now ? (status->ttl_deadline_us - now) / 1000 + 1 : 1;
+    snprintf(info.id, sizeof(info.id), "%s", id);
+    snprintf(info.reason, sizeof(info.reason), "%s", status->reason ? status->reason : "");
+    snprintf(info.image, sizeof(info.image), "%s", status->image ? status->image : "");
+    *out = info;
+    return 0;
+}
+
+void cay_info_done(struct cay_info *info)
+{
+    if (!info || !info->labels)
+        return;
+    for (char **l = info->labels; *l; l++)
+        free(*l);
+    free(info->labels);
+    info->labels = NULL;
+}
+
+int status_lock(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+bool status_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is done about a keeper that is dead: whoever notices first takes the lock that the keeper left,
+ * removes what the kernel does not remove by itself (cgroups, the id range, the run directory) and writes
+ * down that the sandbox was lost. Processes, mounts and namespaces died with the keeper.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "jail/cgroup.h"
+#include "sandbox/record.h"
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* A run directory without a lock is left alone this long: its creator may just be about to take it. */
+#define GRACE_S 2
+
+static void write_lost(struct cay *cay, const char *id, const struct status *last, bool known)
+{
+    char boot_id[40];
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autofd int dir = home_open(cay->sandboxes, id);
+    home_boot_id(boot_id);
+    struct status lost = known ? *last : (struct status){0};
+    bool rebooted = known && last->boot_id && strcmp(last->boot_id, boot_id) != 0;
+    if (!known || (lost.state == CAY_STATE_CREATING && !rebooted)) {
+        /* Never finished: the create failed, there is nothing to remember. */
+        cay_remove_tree_at(cay->sandboxes, id);
+        return;
+    }
+    lost.state = CAY_STATE_LOST;
+    lost.reason = rebooted ? "the host restarted" : "its keeper was killed";
+    lost.ended_ms = cay_wall_ms();
+    lost.processes = 0;
+    if (dir >= 0 && status_encode(&lost, &buf) == 0)
+        record_write_at(dir, "status", buf.data, buf.size, true, NULL);
+}
+
+static void release_range(struct cay *cay, const char *id, const struct status *status)
+{
+    char name[32], owner[CAY_MAX_ID];
+    if (!status->id_range)
+        return;
+    snprintf(name, sizeof(name), "ids/%llu", (unsigned long long)status->id_range - 1);
+    ssize_t n = readlinkat(cay->run, name, owner, sizeof(owner) - 1);
+    if (n > 0 && (size_t)n == strlen(id) && memcmp(owner, id, (size_t)n) == 0)
+        unlinkat(cay->run, name, 0);
+}
+
+/* Called with the dead keeper's lock held. */
+static void sweep(struct cay *cay, const char *id, int status_fd)
+{
+    struct cay_error err;
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    bool known = record_read(status_fd, &buf, NULL) == 0 && status_decode(buf.data, buf.size, &status, NULL) == 0;
+    /* A process that does not die keeps its cgroup; the run directory then stays for the next sweep. */
+    if (cgroup_sweep(id, &err) < 0)
+        return;
+    release_range(cay, id, &status);
+    if (known && status.ephemeral)
+        cay_remove_tree_at(cay->sandboxes, id);
+    else
+        write_lost(cay, id, &status, known);
+    cay_remove_tree_at(cay->run, id);
+}
+
+static enum life ended_or_none(struct cay *cay, const char *id)
+{
+    struct stat st;
+    return fstatat(cay->sandboxes, id, &st, AT_SYMLINK_NOFOLLOW) == 0 ? LIFE_ENDED : LIFE_NONE;
+}
+
+/* A run directory whose creator died before it had a status file. */
+static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *status_fd)
+{
+    struct stat st;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (fstat(dir, &st) < 0)
+        return ended_or_none(cay, id);
+    if (st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec)
+        return LIFE_KEPT;
+    *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return *status_fd < 0 ? ended_or_none(cay, id) : LIFE_ENDED;
+}
+
+enum life sandbox_life(struct cay *cay, const char *id)
+{
+    struct stat st;
+    autofd int dir = home_open(cay->run, id);
+    if (dir < 0)
+        return ended_or_none(cay, id);
+    autofd int fd = openat(dir, "status", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        enum life life = adopt_bare(cay, id, dir, &fd);
+        if (fd < 0)
+            return life;
+    } else if (status_locked(fd)) {
+        return LIFE_KEPT;
+    } else if (fstat(fd, &st) == 0 && st.st_size == 0) {
+        int own = -1;
+        enum life life = adopt_bare(cay, id, dir, &own);
+        close_fd(&own);
+        if (life == LIFE_KEPT)
+            return life;
+    }
+    /* Dead. Whoever gets the lock sweeps; whoever does not finds it done or being done. */
+    if (status_lock(fd) < 0)
+        return LIFE_KEPT;
+    if (fstat(fd, &st) == 0 && st.st_nlink > 0)
+        sweep(cay, id, fd);
+    return ended_or_none(cay, id);
+}

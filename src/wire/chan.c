@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/chan.h"
+
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/sock.h"
+#include "base/util.h"
+
+#include <string.h>
+
+/* What one read takes at most: a data frame with its header and fields. */
+#define READ_SIZE (CAY_MAX_DATA + 512u)
+
+void chan_init(struct chan *chan, int sock)
+{
+    *chan = (struct chan){.sock = sock, .in = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER + READ_SIZE)};
+}
+
+void chan_done(struct chan *chan)
+{
+    for (size_t i = 0; i < chan->n_fds; i++)
+        close(chan->fds[i]);
+    if (chan->sock >= 0)
+        close(chan->sock);
+    buf_done(&chan->in);
+    *chan = (struct chan){.sock = -1};
+}
+
+static void drop_eaten(struct chan *chan)
+{
+    buf_eat(&chan->in, chan->eaten);
+    chan->eaten = 0;
+}
+
+ssize_t chan_fill(struct chan *chan)
+{
+    drop_eaten(chan);
+    /* Small messages are the rule: start small, grow while a large frame is coming in. */
+    size_t want = chan->in.size < 2048 ? 4096 : READ_SIZE;
+    char *room = buf_room(&chan->in, want);
+    if (!room) {
+        errno = ENOMEM;
+        return -1;
+    }
+    ssize_t n = sock_recv(chan->sock, room, want, chan->fds, &chan->n_fds, FRAME_MAX_FDS);
+    if (n > 0)
+        chan->in.size += (size_t)n;
+    return n;
+}
+
+int chan_pop(struct chan *chan, struct msg *out, struct cay_error *err)
+{
+    struct frame frame;
+    drop_eaten(chan);
+    int64_t n = frame_parse(chan->in.data, chan->in.size, &frame);
+    if (n < 0)
+        return cay_fail(err, CAY_E_INVALID, "not a cay frame: another version, or damaged");
+    if (n == 0)
+        return 0;
+    if (frame.fds > chan->n_fds)
+        return cay_fail(err, CAY_E_INVALID, "a frame came without its descriptors");
+    if (msg_decode(&frame, out, err) < 0)
+        return -1;
+    chan->eaten = (size_t)n;
+    return 1;
+}
+
+int chan_take_fd(struct chan *chan)
+{
+    if (chan->n_fds == 0)
+        return -1;
+    int fd = chan->fds[0];
+    memmove(chan->fds, chan->fds + 1, --chan->n_fds * sizeof(int));
+    return fd;
+}
+
+int chan_recv(struct chan *chan, struct msg *out, struct cay_error *err)
+{
+    for (;;) {
+        int popped = chan_pop(chan, out, err);
+        if (popped != 0)
+            return popped;
+        ssize_t n = chan_fill(chan);
+        if (n == 0)
+            return 0;
+        if (n < 0)
+            return cay_fail_errno(err, errno, "cannot read from the peer");
+    }
+}
+
+int chan_send(int sock, const struct msg *msg, const int *fds, size_t n_fds, struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
+    if (msg_encode(&buf, msg, (uint8_t)n_fds) < 0)
+        return cay_fail(err, CAY_E_TOO_LARGE, "the message is larger than %u bytes", CAY_MAX_FRAME);
+    if (sock_send_all(sock, buf.data, buf.size, fds, n_fds) < 0)
+        return cay_fail_errno(err, errno, "cannot send to the peer");
+    return 0;
+}

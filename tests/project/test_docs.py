@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped configuration works, and what documents name exists."""
+import re
+import subprocess
+
+import pytest
+
+from lib.engine import ROOT
+
+
+def test_example_configuration_loads(cay):
+    done = cay.run("run", "--image", "python:3.11-slim", "--", "true", env={"CAY_CONFIG": str(ROOT / "examples/cay.conf")})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_make_targets_in_documents_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"):
+        path = ROOT / name
+        if not path.exists():
+            continue
+        for target in re.findall(r"(?:^|`)make ([a-z]+)\b(?=[`\s])", path.read_text(), re.M):
+            assert re.search(rf"^{target}:", makefile, re.M), f"{name}: make {target}"
+
+
+@pytest.mark.parametrize("script", ["quickstart", "tools/install", "tools/unit", "tools/fuzz", "tools/make-archive", ".ci/run"])
+def test_scripts_parse(script):
+    shell = "bash" if script == "quickstart" else "sh"
+    subprocess.run([shell, "-n", ROOT / script], check=True)
+
+
+def test_quickstart_refuses_what_it_does_not_know():
+    done = subprocess.run([ROOT / "quickstart", "tset"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode != 0 and "usage" in done.stderr
+
+
+def test_ci_is_quickstart_test():
+    assert "exec ./quickstart test" in (ROOT / ".ci/run").read_text()

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file worker that was taken over by the sandbox, as the caller on the host would meet it.
+
+The worker runs inside and is not trusted. HostileWorker puts a socket of its own in the place of a sandbox's
+control socket, hands every request on to the real keeper except the one for a file channel, and answers on
+that channel whatever a test wants. Message numbers are read from the protocol's header, so that they stay
+the protocol's.
+"""
+
+import array
+import io
+import os
+import re
+import socket
+import struct
+import tarfile
+import threading
+
+from lib.engine import ROOT
+
+HEADER = struct.Struct("<IHBBI")  # size, type, descriptors, version, tag
+KEYS = {
+    "flags": 1,
+    "number": 4,
+    "text": 10,
+    "data": 22,
+    "path": 28,
+    "target": 29,
+    "mode": 32,
+    "size": 35,
+    "links": 38,
+}
+
+
+def message_types():
+    """{name: number} of enum msg_type in src/wire/msg.h."""
+    text = (ROOT / "src/wire/msg.h").read_text()
+    body = re.search(r"enum msg_type \{(.*?)\n\};", text, re.S).group(1)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+    found, number = {}, 0
+    for name, value in re.findall(r"(\w+)\s*(?:=\s*(\d+))?\s*,", body):
+        number = int(value) if value else number
+        found[name] = number
+        number += 1
+    return found
+
+
+TYPES = message_types()
+
+
+def frame(kind, tag=0, fds=0, **fields):
+    payload = b""
+    for name, value in fields.items():
+        if isinstance(value, int):
+            value = struct.pack("<Q", value)
+        elif isinstance(value, str):
+            value = value.encode()
+        payload += struct.pack("<HI", KEYS[name], len(value)) + value
+    return HEADER.pack(len(payload), TYPES[kind] if isinstance(kind, str) else kind, fds, 1, tag) + payload
+
+
+def read_exactly(sock, size):
+    data = b""
+    while len(data) < size:
+        block = sock.recv(size - len(data))
+        if not block:
+            raise EOFError
+        data += block
+    return data
+
+
+def read_frame(sock):
+    size, kind, _, _, tag = head = HEADER.unpack(read_exactly(sock, HEADER.size))
+    return kind, tag, HEADER.pack(*head) + read_exactly(sock, size)
+
+
+class HostileWorker:
+    """with HostileWorker(cay, id, answer): answer(name, tag) gives the bytes for a request, or None."""
+
+    def __init__(self, cay, identifier, answer):
+        self.path = cay.run_dir / identifier / "ctl"
+        self.real = self.path.with_name("ctl.real")
+        self.answer = answer
+        self.asked = []
+
+    def __enter__(self):
+        os.rename(self.path, self.real)
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(self.path))
+        self.server.listen(16)
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.close()
+        os.unlink(self.path)
+        os.rename(self.real, self.path)
+
+    def _accept(self):
+        while True:
+            try:
+                peer, _ = self.server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+
+    def _serve(self, peer):
+        try:
+            kind, tag, whole = read_frame(peer)
+            if kind == TYPES["OP_FS"]:
+                ours, theirs = socket.socketpair()
+                threading.Thread(target=self._work, args=(ours,), daemon=True).start()
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
+                peer.sendmsg([frame("MSG_OK", tag, fds=1)], rights)
+                theirs.close()
+                peer.recv(1)
+            else:
+                self._forward(peer, whole)
+        except (OSError, EOFError):
+            pass
+        finally:
+            peer.close()
+
+    def _forward(self, peer, whole):
+        with socket.socket(socket.AF_UNIX) as keeper:
+            keeper.connect(str(self.real))
+            keeper.sendall(whole)
+            keeper.settimeout(5)
+            while block := keeper.recv(65536):
+                peer.sendall(block)
+
+    def _work(self, sock):
+        names = {number: name for name, number in TYPES.items()}
+        try:
+            while True:
+                kind, tag, _ = read_frame(sock)
+                name = names.get(kind, str(kind))
+                self.asked.append(name)
+                answer = self.answer(name, tag)
+                for piece in [answer] if isinstance(answer, bytes) else answer or ():
+                    sock.sendall(piece)
+        except (OSError, EOFError):
+            pass
+        finally:
+            sock.close()
+
+
+def archive(*entries):
+    """A tar of (name, type letter, link or content, mode)."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, kind, value, mode in entries:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = {
+                "f": tarfile.REGTYPE,
+                "d": tarfile.DIRTYPE,
+                "l": tarfile.SYMTYPE,
+                "h": tarfile.LNKTYPE,
+                "c": tarfile.CHRTYPE,
+                "p": tarfile.FIFOTYPE,
+            }[kind], mode
+            content = b""
+            if kind in "lh":
+                info.linkname = value
+            elif kind == "f":
+                content = value.encode()
+                info.size = len(content)
+            elif kind == "c":
+                info.devmajor, info.devminor = 1, 3
+            tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def serve_archive(data):
+    """Answers as a worker whose directory holds this archive."""
+
+    def answer(name, tag):
+        if name == "FS_STAT":
+            return frame("FS_ENTRY", tag, path="tree", mode=0o040755, links=2) + frame("MSG_OK", tag)
+        if name == "FS_TAR_OUT":
+            pieces = [frame("FS_DATA", tag, data=data[i : i + 60000]) for i in range(0, len(data), 60000)]
+            return b"".join(pieces) + frame("MSG_OK", tag)
+        return frame("MSG_OK", tag)
+
+    return answer
