@@ -48,13 +48,13 @@ char *fs_read_link(int dir, const char *name);
 int fs_copy_bytes(struct worker *worker, int from, int to);
 
 typedef int fs_op(struct worker *worker, const struct msg *msg, struct cay_error *err);
-fs_op fs_read, fs_stat, fs_list, fs_find;       /* fs_look.c */
-fs_op fs_write, fs_mkdir;                       /* fs_write.c */
-fs_op fs_move, fs_remove;                       /* fs_move.c */
-fs_op fs_grep;                                  /* fs_grep.c */
-fs_op fs_watch;                                 /* fs_watch.c */
-fs_op fs_tar_out;                               /* fs_tar.c */
-fs_op fs_tar_in;                                /* fs_untar.c */
+fs_op fs_read, fs_stat, fs_list, fs_find; /* fs_look.c */
+fs_op fs_write, fs_mkdir;                 /* fs_write.c */
+fs_op fs_move, fs_remove;                 /* fs_move.c */
+fs_op fs_grep;                            /* fs_grep.c */
+fs_op fs_watch;                           /* fs_watch.c */
+fs_op fs_tar_out;                         /* fs_tar.c */
+fs_op fs_tar_in;                          /* fs_untar.c */
 
 /* fs_move.c: removes whatever `name` in `dir` is. */
 int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown, struct cay_error *err);

@@ -40,8 +40,8 @@ static int remove_content(struct worker *worker, int fd, const char *shown, stru
             return -1;
         if (directory && !item.leaving) {
             if (item.st.st_dev != top.st_dev)
-                return cay_fail(err, CAY_E_CONFLICT, "cannot remove '%s/%s': something is mounted there", shown,
-                                item.path);
+                return cay_fail(err, CAY_E_CONFLICT, "cannot remove '%s/%s': something is mounted there",
+                                shown, item.path);
             if (item.depth < REMOVE_DEPTH)
                 continue;
             char name[FS_TMP_SIZE];
@@ -89,11 +89,13 @@ static char *without_slashes(const char *path)
 
 int fs_remove(struct worker *worker, const struct msg *msg, struct cay_error *err)
 {
-    autofree char *path = without_slashes(msg->path);
+    autofree char *path = without_slashes(msg->path), *dir = NULL;
+    const char *name;
     if (!path)
         return cay_fail_errno(err, ENOMEM, "cannot remove '%s'", msg->path);
-    if (strcmp(path, "/") == 0)
-        return cay_fail(err, CAY_E_INVALID, "cannot remove '/'");
+    /* "/", "." and ".." would lose their content before the kernel refuses the last step. */
+    if (fs_split(path, &dir, &name, err) < 0)
+        return -1;
     if (msg->flags & MSG_F_RECURSIVE)
         return fs_remove_at(worker, AT_FDCWD, path, path, err);
     if (unlinkat(AT_FDCWD, path, 0) == 0)

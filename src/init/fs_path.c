@@ -111,7 +111,7 @@ int fs_split(const char *path, char **dir, const char **name, struct cay_error *
     const char *slash = strrchr(path, '/');
     const char *last = slash ? slash + 1 : path;
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
-        return cay_fail(err, CAY_E_INVALID, "'%s' does not name a file", path);
+        return cay_fail(err, CAY_E_INVALID, "'%s' does not name a file or directory of its own", path);
     *dir = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
     if (!*dir)
         return cay_fail_errno(err, ENOMEM, "cannot use the path '%s'", path);

@@ -74,8 +74,8 @@ static int clean(const char *name, char out[CAY_MAX_PATH], struct cay_error *err
 static int fail_entry(struct unpacker *un, int eno, struct cay_error *err)
 {
     if (eno == EXDEV)
-        return cay_fail(err, CAY_E_DENIED, "cannot unpack '%s': a link in its path leads out of the directory",
-                        un->path);
+        return cay_fail(err, CAY_E_DENIED,
+                        "cannot unpack '%s': a link in its path leads out of the directory", un->path);
     return cay_fail_errno(err, eno, "cannot unpack '%s'", un->path);
 }
 
@@ -249,15 +249,17 @@ static int begin_entry(struct unpacker *un, struct cay_error *err)
         char type;
         int (*make)(struct unpacker *un, const char *name, struct cay_error *err);
     } makers[] = {
-        {TAR_FILE, begin_file},     {TAR_DIR, make_dir},        {TAR_SYMLINK, make_symlink},
-        {TAR_HARDLINK, make_hardlink}, {TAR_FIFO, make_fifo},   {TAR_CHAR, refuse_device},
+        {TAR_FILE, begin_file},        {TAR_DIR, make_dir},   {TAR_SYMLINK, make_symlink},
+        {TAR_HARDLINK, make_hardlink}, {TAR_FIFO, make_fifo}, {TAR_CHAR, refuse_device},
         {TAR_BLOCKDEV, refuse_device},
     };
     const struct tar_entry *entry = &un->tar.entry;
     if (clean(entry->path, un->path, err) < 0 || fs_tick(un->worker, err) < 0)
         return -1;
     if (!un->path[0])
-        return entry->type == TAR_DIR ? 0 : cay_fail(err, CAY_E_INVALID, "the archive has an entry without a name");
+        return entry->type == TAR_DIR
+                   ? 0
+                   : cay_fail(err, CAY_E_INVALID, "the archive has an entry without a name");
     for (size_t i = 0; i < CAY_COUNT(makers); i++) {
         if (makers[i].type != entry->type)
             continue;

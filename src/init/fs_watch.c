@@ -160,7 +160,7 @@ static char kind_of(uint32_t mask)
         uint32_t mask;
         char kind;
     } kinds[] = {
-        {IN_CREATE, 'c'}, {IN_MOVED_TO, 'r'},              {IN_DELETE | IN_MOVED_FROM, 'd'},
+        {IN_CREATE, 'c'}, {IN_MOVED_TO, 'r'}, {IN_DELETE | IN_MOVED_FROM, 'd'},
         {IN_MODIFY, 'm'}, {IN_ATTRIB, 'm'},
     };
     for (size_t i = 0; i < CAY_COUNT(kinds); i++)

@@ -28,15 +28,15 @@ enum proc_kind {
 struct proc {
     struct proc *next;
     enum proc_kind kind;
-    uint32_t tag;   /* of the request, for its answer */
-    pid_t child;    /* init's own child: the command, the worker or the warden */
-    pid_t pid;      /* the command; 0 until the warden has said it. Without a warden the same as child */
-    bool warden;    /* the command runs below a warden (MSG_F_SUBREAPER) */
-    bool answered;  /* SPAWNED, OK or ERROR was sent */
-    bool dead;      /* EXITED was sent or is not owed; only a warden may still be there */
-    int status;     /* pipe: a cay_error if it could not start, end of file once it has; -1 afterwards */
-    int report;     /* pipe from the warden: struct warden_report; -1 if none */
-    int master;     /* terminal, until it is handed over; -1 if none */
+    uint32_t tag;  /* of the request, for its answer */
+    pid_t child;   /* init's own child: the command, the worker or the warden */
+    pid_t pid;     /* the command; 0 until the warden has said it. Without a warden the same as child */
+    bool warden;   /* the command runs below a warden (MSG_F_SUBREAPER) */
+    bool answered; /* SPAWNED, OK or ERROR was sent */
+    bool dead;     /* EXITED was sent or is not owed; only a warden may still be there */
+    int status;    /* pipe: a cay_error if it could not start, end of file once it has; -1 afterwards */
+    int report;    /* pipe from the warden: struct warden_report; -1 if none */
+    int master;    /* terminal, until it is handed over; -1 if none */
 };
 
 struct init {

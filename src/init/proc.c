@@ -214,6 +214,7 @@ int proc_signal(struct init *init, const struct msg *msg, struct cay_error *err)
         return tree_signal(found->child, !found->warden, (int)msg->signal, err);
     pid_t target = msg->flags & MSG_F_GROUP ? -found->pid : found->pid;
     if (kill(target, (int)msg->signal) < 0 && errno != ESRCH)
-        return cay_fail_errno(err, errno, "cannot send signal %d to process %d", (int)msg->signal, found->pid);
+        return cay_fail_errno(err, errno, "cannot send signal %d to process %d", (int)msg->signal,
+                              found->pid);
     return 0;
 }

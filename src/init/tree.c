@@ -118,6 +118,7 @@ int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err)
     if (fresh < 0)
         return cay_fail_errno(err, eno, "cannot read the sandbox's /proc");
     if (fresh > 0)
-        return cay_fail(err, CAY_E_UNAVAILABLE, "processes below %d start faster than signals reach them", top);
+        return cay_fail(err, CAY_E_UNAVAILABLE, "processes below %d start faster than signals reach them",
+                        top);
     return 0;
 }

@@ -70,9 +70,10 @@ static int tolerate(struct walk *walk, int eno, struct cay_error *err)
     bool serious = eno == EMFILE || eno == ENFILE || eno == ENOMEM || eno == EFBIG;
     if (eno == ENOENT || eno == ENOTDIR || eno == ELOOP || (!serious && !(walk->flags & WALK_STRICT)))
         return 0;
+    const char *path = walk->path.size ? buf_cstr(&walk->path) : ".";
     if (eno == EFBIG)
-        return cay_fail(err, CAY_E_TOO_LARGE, "the directory '%s' has too many names", buf_cstr(&walk->path));
-    return cay_fail_errno(err, eno, "cannot read the directory '%s'", buf_cstr(&walk->path));
+        return cay_fail(err, CAY_E_TOO_LARGE, "the directory '%s' has too many names", path);
+    return cay_fail_errno(err, eno, "cannot read '%s'", path);
 }
 
 /* Opens one more level. Takes over fd. 1: done; 0: left out; -1. */

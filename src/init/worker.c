@@ -76,9 +76,9 @@ static const struct {
     bool has_path;
     fs_op *run;
 } ops[] = {
-    {FS_READ, true, fs_read},     {FS_WRITE, true, fs_write},   {FS_STAT, true, fs_stat},
-    {FS_LIST, false, fs_list},    {FS_MKDIR, true, fs_mkdir},   {FS_MOVE, true, fs_move},
-    {FS_REMOVE, true, fs_remove}, {FS_FIND, false, fs_find},    {FS_GREP, false, fs_grep},
+    {FS_READ, true, fs_read},     {FS_WRITE, true, fs_write},     {FS_STAT, true, fs_stat},
+    {FS_LIST, false, fs_list},    {FS_MKDIR, true, fs_mkdir},     {FS_MOVE, true, fs_move},
+    {FS_REMOVE, true, fs_remove}, {FS_FIND, false, fs_find},      {FS_GREP, false, fs_grep},
     {FS_WATCH, false, fs_watch},  {FS_TAR_OUT, true, fs_tar_out}, {FS_TAR_IN, true, fs_tar_in},
 };
 

@@ -36,7 +36,6 @@ static int detach_from_caller(void)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     umask(022); /* init must be able to enter its cgroups; our own files say their modes */
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     return 0;
 }
 
@@ -117,6 +116,9 @@ int main(int argc, char **argv)
         chan_send(CREATOR_FD, &msg, NULL, 0, NULL);
         return 1;
     }
+    /* Not earlier: a clone of a process that is not dumpable has a /proc entry that only root may write,
+     * and rootless the id map is written there by us. */
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     creator.sock = -1;
     chan_done(&creator);
     link_start(k);

@@ -55,38 +55,15 @@ int cay_info(struct cay_sandbox *sandbox, struct cay_info *out, struct cay_error
     return status_to_info(&status, sandbox->id, out, err);
 }
 
-static void info_json(const struct cay_info *info, struct cay_buf *out)
-{
-    buf_str(out, "{\"id\":");
-    buf_json(out, info->id);
-    buf_fmt(out, ",\"state\":\"%s\",\"reason\":", cay_state_name(info->state));
-    buf_json(out, info->reason);
-    buf_fmt(out, ",\"created_ms\":%llu,\"ended_ms\":%llu,\"ttl_left_ms\":%llu",
-            (unsigned long long)info->created_ms, (unsigned long long)info->ended_ms,
-            (unsigned long long)info->ttl_left_ms);
-    buf_fmt(out, ",\"keeper_pid\":%d,\"init_pid\":%d,\"processes\":%u", (int)info->keeper_pid,
-            (int)info->init_pid, info->processes);
-}
-
 int cay_inspect(struct cay_sandbox *sandbox, char **json, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(4 * CAY_MAX_RECORD);
     autospec struct spec spec = {0};
-    struct cay_info info;
-    struct cay_error damaged = {0};
-    if (cay_info(sandbox, &info, err) < 0)
+    if (sandbox_spec(sandbox->cay, sandbox->id, &spec, err) < 0)
         return -1;
-    info_json(&info, &buf);
-    /* A record that cannot be read is told, and hides nothing of what else is known. */
-    if (sandbox_spec(sandbox->cay, sandbox->id, &spec, &damaged) == 0) {
-        buf_str(&buf, ",");
-        spec_json(&spec.spec, &buf);
-    } else {
-        buf_str(&buf, ",\"error\":");
-        buf_json(&buf, damaged.text);
-    }
+    buf_str(&buf, "{");
+    spec_json(&spec.spec, &buf);
     buf_str(&buf, "}");
-    cay_info_done(&info);
     char *text = buf_steal(&buf, NULL);
     if (!text)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");

@@ -52,11 +52,11 @@ struct tar_in {
     uint32_t pad;
     char kind;
     struct cay_buf extra;
-    char *path, *link;            /* from a pax or GNU header, for the next entry */
-    uint32_t has;                 /* which of the next four a pax header gave */
+    char *path, *link; /* from a pax or GNU header, for the next entry */
+    uint32_t has;      /* which of the next four a pax header gave */
     uint64_t size, uid, gid;
     int64_t mtime;
-    char *kept_path, *kept_link;  /* what `entry` borrows */
+    char *kept_path, *kept_link; /* what `entry` borrows */
     char short_path[260], short_link[104];
 
     struct tar_entry entry;

@@ -37,15 +37,15 @@ def read(path):
         return ""
 
 
+def state_and_start(pid):
+    """State letter and start in clock ticks since boot, read at one instant; (None, None) if it is gone."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (fields[0], int(fields[19])) if len(fields) > 19 else (None, None)
+
+
 def start_time(pid):
-    """Start of a process in clock ticks since boot, or None: with the pid, its identity."""
-    text = read(f"/proc/{pid}/stat")
-    return int(text.rpartition(")")[2].split()[19]) if text else None
-
-
-def state_letter(pid):
-    text = read(f"/proc/{pid}/stat")
-    return text.rpartition(")")[2].split()[0] if text else None
+    """With the pid, the identity of a process; None if it is gone."""
+    return state_and_start(pid)[1]
 
 
 def fd_count(pid):

@@ -14,7 +14,7 @@ def all_attacks():
     """(id, group) of the table and of every mark in the test files."""
     found = [(attack.id, attack.group) for attack in attacks.TABLE]
     for path in sorted(harness.HERE.glob("test_*.py")):
-        found += re.findall(r'^@pytest\.mark\.attack\("([^"]+)", "([^"]+)",', path.read_text(), re.M)
+        found += re.findall(r'^@pytest\.mark\.attack\(\s*"([^"]+)",\s*"([^"]+)",', path.read_text(), re.M)
     return found
 
 

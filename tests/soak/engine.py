@@ -46,10 +46,14 @@ class Victim:
         return True
 
     def alive(self):
-        return oracle.start_time(self.pid) == self.start and oracle.state_letter(self.pid) not in "ZX"
+        """A zombie has ended: whose duty it is to reap it is for the oracle to tell."""
+        state, start = oracle.state_and_start(self.pid)
+        return start == self.start and state not in ("Z", "X")
 
     def close(self):
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
 
 
 class Cay:
@@ -130,11 +134,13 @@ class Cay:
 
 
 def wait_gone(processes, seconds, what):
-    """Seconds until the last of them has ended."""
+    """Seconds until the last of them has ended; closes them."""
     start = time.monotonic()
     while True:
         left = [p for p in processes if p.alive()]
         if not left:
+            for process in processes:
+                process.close()
             return time.monotonic() - start
         if time.monotonic() - start > seconds:
             names = ", ".join(f"{p.pid} {oracle.read(f'/proc/{p.pid}/comm').strip()}" for p in left[:5])

@@ -19,13 +19,16 @@ CP_BYTES = 8 << 20
 
 
 def kill_caller(soak, process, longest):
-    """Lets a caller run for a random part of `longest` seconds; True if it was killed before its end."""
+    """Lets a caller run for a random part of `longest` seconds and kills it, if it has not ended by then."""
     time.sleep(soak.rng.uniform(0, longest))
     victim = Victim(process.pid, "caller")
     killed = victim.send(signal.SIGKILL)
     victim.close()
     process.wait()
-    return killed and process.returncode == -signal.SIGKILL
+    if killed and process.returncode == -signal.SIGKILL:
+        soak.in_the_middle += 1
+    else:
+        soak.too_late += 1
 
 
 def caller_in_create(soak, sandbox):

@@ -3,20 +3,17 @@
 
 The program is taken from $CAY_INIT, or found below build/. Tests that change users need root.
 """
-import array
 import io
 import itertools
 import os
 import pathlib
 import random
 import select
-import signal
 import socket
 import stat
 import struct
 import subprocess
 import tarfile
-import threading
 import time
 
 import pytest
@@ -150,14 +147,16 @@ def program():
 
 
 class Init(Chan):
-    def __init__(self, userns=True):
+    def __init__(self, userns=True, cgroup=None):
         ours, theirs = socket.socketpair()
         super().__init__(ours)
         namespaces = ["--user", "--map-root-user"] if userns else []
-        script = f'eval "exec 3<&{theirs.fileno()} {theirs.fileno()}<&- </dev/null >/dev/null"; exec "$0"'
+        theirs_fd = theirs.fileno()
+        four = f"4<{cgroup}" if cgroup else ""
+        script = f'exec 3<&{theirs_fd} {theirs_fd}<&- </dev/null >/dev/null {four}; exec "$0" "$@"'
         self.process = subprocess.Popen(
-            ["unshare", *namespaces, "--pid", "--fork", "--mount-proc", "bash", "-c", script, program()],
-            pass_fds=[theirs.fileno()], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
+            ["unshare", *namespaces, "--pid", "--fork", "--mount-proc", "bash", "-c", script, program(),
+             "cgroup" if cgroup else ""], pass_fds=[theirs_fd], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
         theirs.close()
         self.tags = itertools.count(1)
         self.waiting = []
@@ -416,6 +415,32 @@ def test_users(root_init, tmp_path):
         root_init.worker(user="nobody-here")
 
 
+def test_cgroup(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    mounts = [line.split() for line in open("/proc/self/mounts")]
+    top = [m[1] for m in mounts if m[2] == "cgroup2"]
+    if not top:
+        pytest.skip("no cgroup v2")
+    group = pathlib.Path(top[0]) / f"cay-test-{os.getpid()}"
+    (group / "one").mkdir(parents=True)
+    it = None
+    try:
+        it = Init(userns=False, cgroup=group)
+        code, out, _ = it.run("cat", "/proc/self/cgroup", name="one")
+        assert code == 0 and f"/{group.name}/one\n".encode() in out
+        assert f"/{group.name}/".encode() not in it.run("cat", "/proc/self/cgroup")[1]
+        with pytest.raises(Failure, match="cgroup 'two'"):
+            it.run("true", name="two")
+        with pytest.raises(Failure, match="no directory"):
+            it.run("pwd", name="one", cwd="/proc/self/fd/4")
+    finally:
+        if it:
+            it.close()
+        for path in (group / "one", group):
+            path.rmdir()
+
+
 # ---- files ---------------------------------------------------------------------------------------------
 
 def test_read_and_write(fs, tmp_path):
@@ -565,9 +590,10 @@ def test_move_and_remove(fs, tmp_path):
     with pytest.raises(Failure) as failure:
         fs.request(REMOVE, path="nope", flags=RECURSIVE)
     assert failure.value.code == "not_found"
-    for path in ("/", "//", "."):
-        with pytest.raises(Failure):
+    for path in ("//", ".", "new/..", "new/place/."):
+        with pytest.raises(Failure, match="does not name"):
             fs.request(REMOVE, path=path, flags=RECURSIVE)
+    assert (tmp_path / "new/place/b/x.py").exists()
 
 
 def test_move_between_filesystems(fs, tmp_path):
