@@ -156,7 +156,8 @@ class Init(Chan):
         script = f'exec 3<&{theirs_fd} {theirs_fd}<&- </dev/null >/dev/null {four}; exec "$0" "$@"'
         self.process = subprocess.Popen(
             ["unshare", *namespaces, "--pid", "--fork", "--mount-proc", "bash", "-c", script, program(),
-             "cgroup" if cgroup else ""], pass_fds=[theirs_fd], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
+             "cgroup" if cgroup else ""], pass_fds=[theirs_fd],
+            env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
         theirs.close()
         self.tags = itertools.count(1)
         self.waiting = []
@@ -310,7 +311,8 @@ def test_missing_interpreter(init, tmp_path):
 
 def test_nothing_is_inherited(init):
     assert init.run("ls", "/proc/self/fd")[1].split() == [b"0", b"1", b"2", b"3"]  # 3: of ls itself
-    status = dict(line.split(":", 1) for line in init.run("cat", "/proc/self/status")[1].decode().splitlines())
+    text = init.run("cat", "/proc/self/status")[1].decode()
+    status = dict(line.split(":", 1) for line in text.splitlines())
     assert int(status["SigBlk"], 16) == 0 and int(status["SigIgn"], 16) == 0
 
 
@@ -354,7 +356,8 @@ def test_many_at_once(init):
 
 def test_terminal(init):
     tag = next(init.tags)
-    init.send(SPAWN, tag=tag, flags=PTY, rows=33, cols=99, argv=["sh", "-c", "stty size; tty; echo $TERM; cat"])
+    init.send(SPAWN, tag=tag, flags=PTY, rows=33, cols=99,
+              argv=["sh", "-c", "stty size; tty; echo $TERM; cat"])
     msg = init.answer(tag)
     master = msg["fd"]
     os.set_blocking(master, True)
