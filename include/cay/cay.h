@@ -254,6 +254,12 @@ struct cay_event {
 /* Starts a process that lives on without its caller, and attaches to its output. */
 CAY_API int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_proc **out,
                       struct cay_error *err);
+/*
+ * Creates a sandbox and starts a command in it, in one step and faster than in two. With `ephemeral` the
+ * sandbox ends when this command ends.
+ */
+CAY_API int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct cay_exec *exec,
+                             struct cay_sandbox **out, struct cay_proc **proc, struct cay_error *err);
 /* Attaches at any offset, also after the end. pid 0: the merged output of all processes, never ends. */
 CAY_API int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
                        struct cay_proc **out, struct cay_error *err);

@@ -194,8 +194,10 @@ static int get_single(struct cli *cli, struct cay_fs *fs, const char *remote, ui
     char name[256];
     bool there = stat(local, &st) == 0;
     bool into = (there && S_ISDIR(st.st_mode)) || local[strlen(local) - 1] == '/';
-    /* A device or pipe is written to; renaming over /dev/null would be a bad surprise. */
-    if (there && !S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
+    /* Devices, pipes and names such as /dev/stdout are written to, never replaced. */
+    bool special = (there && !S_ISREG(st.st_mode)) || strncmp(local, "/dev/", 5) == 0 ||
+                   strncmp(local, "/proc/", 6) == 0;
+    if (special && !into) {
         autofd int fd = open(local, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
             return cay_fail_errno(&cli->err, errno, "cannot open %s", local);
@@ -205,15 +207,16 @@ static int get_single(struct cli *cli, struct cay_fs *fs, const char *remote, ui
     if (!name[0])
         return cay_fail(&cli->err, CAY_E_INVALID, "expected the name of a file, not '%s'",
                         into ? remote : local);
-    autofree char *parent = strdup(local);
-    if (!parent)
-        return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
-    char *slash = strrchr(parent, '/');
-    if (!into) /* what is left is the directory */
-        *(slash == parent ? slash + 1 : slash ? slash : parent) = 0;
-    autofd int dir = open(*parent ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct cp_path parent;
+    if (cp_path_set(&parent, local, &cli->err) < 0)
+        return -1;
+    char *slash = strrchr(parent.text, '/');
+    if (!into && slash)
+        slash[slash == parent.text] = 0; /* what is left is the directory */
+    const char *where = into || slash ? parent.text : ".";
+    autofd int dir = open(where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
-        return cay_fail_errno(&cli->err, errno, "cannot open the directory %s", *parent ? parent : ".");
+        return cay_fail_errno(&cli->err, errno, "cannot open the directory %s", where);
     return get_file(fs, remote, dir, name, mode, local, &cli->err);
 }
 

@@ -93,6 +93,14 @@ static void print_path(struct printer *p, const char *name)
     cli_add(&p->out, text ? text : name, p->plain);
 }
 
+static void json_path(struct printer *p, const char *key, const char *name)
+{
+    autobuf struct cay_buf path = CAY_BUF(16384);
+    add_path(&path, p->base, name);
+    const char *text = buf_cstr(&path);
+    json_str(&p->out, key, text ? text : name);
+}
+
 static const char *type_name(char type)
 {
     static const struct {
@@ -109,7 +117,7 @@ static const char *type_name(char type)
 static void stat_json(struct printer *p, const char *name, const struct cay_stat *st)
 {
     begin_entry(p);
-    json_str(&p->out, "name", name);
+    json_path(p, "name", name);
     json_str(&p->out, "type", type_name(st->type));
     json_num(&p->out, "size", st->size);
     json_num(&p->out, "mode", st->mode & 07777);
@@ -143,10 +151,7 @@ static int print_stat(const struct cay_stat *st, void *data)
     struct printer *p = data;
     const char *name = p->asked ? p->asked : st->name ? st->name : "";
     if (p->cli->json) {
-        autobuf struct cay_buf path = CAY_BUF(16384);
-        add_path(&path, p->base, name);
-        const char *text = buf_cstr(&path);
-        stat_json(p, text ? text : name, st);
+        stat_json(p, name, st);
         return printed(p);
     }
     if (p->full)
@@ -229,10 +234,7 @@ static int print_match(const struct cay_match *match, void *data)
     struct printer *p = data;
     if (p->cli->json) {
         begin_entry(p);
-        autobuf struct cay_buf path = CAY_BUF(16384);
-        add_path(&path, p->base, match->path);
-        const char *text = buf_cstr(&path);
-        json_str(&p->out, "path", text ? text : match->path);
+        json_path(p, "path", match->path);
         json_num(&p->out, "line", match->line);
         json_str(&p->out, "text", match->text);
         buf_str(&p->out, "}");
@@ -274,7 +276,7 @@ static int print_change(const struct cay_change *change, void *data)
     if (p->cli->json) {
         buf_str(&p->out, "{");
         json_str(&p->out, "kind", kind);
-        json_str(&p->out, "path", path);
+        json_path(p, "path", path);
         buf_str(&p->out, "}\n");
     } else {
         buf_fmt(&p->out, "%s ", kind);
@@ -289,7 +291,7 @@ int cmd_fs_watch(struct cli *cli, const struct opt_args *args)
     autofs struct cay_fs *fs = NULL;
     if (open_fs(cli, args->operands[0], &fs) < 0)
         return CLI_FAILED;
-    struct printer p = printer_of(cli, NULL);
+    struct printer p = printer_of(cli, args->operands[1]);
     return finish(&p, cay_fs_watch(fs, args->operands[1], cli->recursive, print_change, &p, &cli->err));
 }
 

@@ -175,11 +175,18 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end, c
     return CLI_FAILED;
 }
 
-/* Starts it in cli->sandbox and stays with it to its end. */
+static int start(struct cli *cli, const struct cay_exec *exec, struct cay_proc **proc)
+{
+    if (cli->sandbox)
+        return cay_start(cli->sandbox, exec, proc, &cli->err);
+    return cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err);
+}
+
+/* Starts it in cli->sandbox, which is made on the way if there is none, and stays with it to its end. */
 static int run_to_end(struct cli *cli, const struct cay_exec *exec)
 {
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT), err_out = CAY_BUF(CLI_MAX_COLLECT);
-    struct pump pump = {.sandbox = cli->sandbox, .input = cli->interactive, .tty = cli->tty, .own = true};
+    struct pump pump = {.input = cli->interactive, .tty = cli->tty, .own = true};
     struct cay_exit e = {0};
     if (cli->json) {
         pump.out[0] = &out;
@@ -190,8 +197,10 @@ static int run_to_end(struct cli *cli, const struct cay_exec *exec)
     if (pump.signals < 0)
         return CLI_FAILED;
     int code = CLI_FAILED;
-    if (cay_start(cli->sandbox, exec, &pump.proc, &cli->err) == 0)
+    if (start(cli, exec, &pump.proc) == 0) {
+        pump.sandbox = cli->sandbox;
         code = finish(cli, &pump, pump_run(&pump, &e, &cli->err), &e);
+    }
     cay_proc_free(pump.proc);
     close(pump.signals);
     return code;
@@ -231,13 +240,13 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
     cli->env_files = files;
     if (filled < 0 || cli_open(cli) < 0)
         return CLI_FAILED;
-    bool existed = cli->detach && cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    if (!cli->detach)
+        return run_to_end(cli, &exec);
+    bool existed = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
     cay_sandbox_free(cli->sandbox);
     cli->sandbox = NULL;
     if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
-    if (!cli->detach)
-        return run_to_end(cli, &exec);
     int code = start_detached(cli, &exec, true);
     if (code == CLI_FAILED && !existed)
         cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);

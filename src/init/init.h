@@ -44,12 +44,18 @@ struct init {
     int cgroup;  /* -1: none */
     int signals; /* signalfd */
     struct proc *procs;
+    struct waiting *waiting; /* messages that the socket has no room for yet */
+    size_t waiting_size;
 };
 
-/* main.c: answers; a keeper that is gone ends init. */
+/* send.c: what init says; a keeper that is gone ends init. Descriptors are borrowed; one at most. */
 void init_send(struct init *init, const struct msg *msg, const int *fds, size_t n_fds);
 void init_send_ok(struct init *init, uint32_t tag);
 void init_send_error(struct init *init, uint32_t tag, const struct cay_error *err);
+/* Sends what waits, as far as the socket takes it. */
+void init_flush(struct init *init);
+/* Whether new requests may be taken: not while too many answers wait. */
+bool init_may_read(const struct init *init);
 
 /* proc.c: the list of children, and what happens to them. */
 struct proc *proc_new(struct init *init, enum proc_kind kind, uint32_t tag, struct cay_error *err);

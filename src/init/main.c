@@ -16,28 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 
-void init_send(struct init *init, const struct msg *msg, const int *fds, size_t n_fds)
-{
-    /* Only poll() waits here, and only for the keeper. */
-    if (chan_send(init->keeper.sock, msg, fds, n_fds, NULL) < 0)
-        _exit(0);
-}
-
-void init_send_ok(struct init *init, uint32_t tag)
-{
-    init_send(init, &(struct msg){.type = MSG_OK, .tag = tag}, NULL, 0);
-}
-
-void init_send_error(struct init *init, uint32_t tag, const struct cay_error *err)
-{
-    struct msg msg = {.type = MSG_ERROR,
-                      .tag = tag,
-                      .code = (uint64_t)err->code,
-                      .sys_errno = (uint64_t)err->sys_errno,
-                      .text = err->text};
-    init_send(init, &msg, NULL, 0);
-}
-
 static int on_signal(struct init *init, const struct msg *msg, struct cay_error *err)
 {
     if (proc_signal(init, msg, err) < 0)
@@ -121,7 +99,8 @@ static void turn(struct init *init)
         else
             n_pipes = 0; /* out of memory: children are heard when they end */
     }
-    polls[0] = (struct pollfd){.fd = init->keeper.sock, .events = POLLIN};
+    short events = (short)((init_may_read(init) ? POLLIN : 0) | (init->waiting ? POLLOUT : 0));
+    polls[0] = (struct pollfd){.fd = init->keeper.sock, .events = events};
     polls[1] = (struct pollfd){.fd = init->signals, .events = POLLIN};
     for (const struct proc *proc = init->procs; n_pipes && proc; proc = proc->next) {
         if (proc->status >= 0)
@@ -140,7 +119,9 @@ static void turn(struct init *init)
         drain_signals(init);
         proc_reap(init);
     }
-    if (asked)
+    if (asked && init->waiting)
+        init_flush(init);
+    if (polls[0].revents & ~POLLOUT)
         read_requests(init);
 }
 

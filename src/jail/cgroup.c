@@ -157,9 +157,10 @@ static int make_part(struct cgroup *cg, const struct cgroup_host *host, int part
     return cg->tasks[part] < 0 ? -1 : 0;
 }
 
-static int make_parts(struct cgroup *cg, const struct cgroup_host *host, struct cay_error *err)
+static int make_parts(struct cgroup *cg, const struct cgroup_host *host, int first, int last,
+                      struct cay_error *err)
 {
-    for (int part = 0; part < CGROUP_PARTS; part++) {
+    for (int part = first; part <= last; part++) {
         bool wanted = part != CGROUP_CPU || cg->limits.cpus_milli;
         if (!wanted || (cg->kind == CGROUP_V2 && part != CGROUP_UNIFIED))
             continue;
@@ -195,8 +196,8 @@ static int set_limits(struct cgroup *cg, const struct cgroup_host *host, struct 
     return cay_fail_errno(err, errno, "cannot set %s of control group %s", failed, cg->id);
 }
 
-int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
-                  gid_t group, struct cay_error *err)
+int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
+                 gid_t group, struct cay_error *err)
 {
     struct cgroup cg = {.owner = owner, .group = group, .limits = *limits};
     struct cgroup_host host;
@@ -211,7 +212,7 @@ int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits
         *out = cg;
         return 0;
     }
-    if (make_parts(&cg, &host, err) < 0 || set_limits(&cg, &host, err) < 0)
+    if (make_parts(&cg, &host, CGROUP_UNIFIED, CGROUP_UNIFIED, err) < 0)
         goto undo;
     if (cgroup_give_procs(&cg, cg.dir[CGROUP_UNIFIED], "cgroup.procs") < 0) {
         cay_fail_errno(err, errno, "cannot give control group %s to uid %u", id, (unsigned)owner);
@@ -223,6 +224,32 @@ undo:
     (void)cgroup_remove(&cg);
     cgroup_done(&cg);
     return -1;
+}
+
+int cgroup_finish(struct cgroup *cg, struct cay_error *err)
+{
+    struct cgroup_host host;
+    if (cg->kind == CGROUP_NONE)
+        return 0;
+    cgroup_host_search(&host, NULL, true);
+    if (make_parts(cg, &host, CGROUP_UNIFIED + 1, CGROUP_PARTS - 1, err) < 0)
+        return -1;
+    return set_limits(cg, &host, err);
+}
+
+int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
+                  gid_t group, struct cay_error *err)
+{
+    struct cgroup cg;
+    if (cgroup_begin(&cg, id, limits, owner, group, err) < 0)
+        return -1;
+    if (cgroup_finish(&cg, err) < 0) {
+        (void)cgroup_remove(&cg);
+        cgroup_done(&cg);
+        return -1;
+    }
+    *out = cg;
+    return 0;
 }
 
 int cgroup_dir(const struct cgroup *cg)
@@ -244,17 +271,30 @@ int cgroup_share(const struct cgroup *cg)
     };
     if (sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0)
         return -1;
-    return openat(tree, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return steal_fd(&tree); /* closing the last descriptor of a detached mount costs an RCU grace period */
+}
+
+size_t cgroup_tasks(const struct cgroup *cg, int out[CGROUP_PARTS])
+{
+    size_t n = 0;
+    for (int part = 0; cg->kind != CGROUP_NONE && part < CGROUP_PARTS; part++)
+        if (cg->tasks[part] >= 0)
+            out[n++] = cg->tasks[part];
+    return n;
+}
+
+int cgroup_enter_tasks(const int *tasks, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (write(tasks[i], "0", 1) != 1)
+            return -1;
+    return 0;
 }
 
 int cgroup_enter_self(const struct cgroup *cg)
 {
-    if (cg->kind == CGROUP_NONE)
-        return 0;
-    for (int part = 0; part < CGROUP_PARTS; part++)
-        if (cg->tasks[part] >= 0 && write(cg->tasks[part], "0", 1) != 1)
-            return -1;
-    return 0;
+    int tasks[CGROUP_PARTS];
+    return cgroup_enter_tasks(tasks, cgroup_tasks(cg, tasks));
 }
 
 void cgroup_entered(struct cgroup *cg)

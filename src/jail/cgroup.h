@@ -66,6 +66,13 @@ struct cgroup {
  */
 int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
                   gid_t group, struct cay_error *err);
+/*
+ * The same in two halves, because only the first is needed to clone into it: the v2 directory; then, while
+ * the child is at work already, v1 directories and limits. If the second fails the first is still there.
+ */
+int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
+                 gid_t group, struct cay_error *err);
+int cgroup_finish(struct cgroup *cg, struct cay_error *err);
 /* Borrowed: the v2 directory, for CLONE_INTO_CGROUP; -1 when there is none. */
 int cgroup_dir(const struct cgroup *cg);
 /*
@@ -79,6 +86,9 @@ int cgroup_share(const struct cgroup *cg);
  * kernel needs no lock over all thread groups when `tasks` moves the writer alone.
  */
 int cgroup_enter_self(const struct cgroup *cg);
+/* The same for a child that was cloned before cgroup_finish: the descriptors are sent to it. */
+size_t cgroup_tasks(const struct cgroup *cg, int out[CGROUP_PARTS]);
+int cgroup_enter_tasks(const int *tasks, size_t n);
 /* In the parent, once the child has entered: closes what only cgroup_enter_self needs. */
 void cgroup_entered(struct cgroup *cg);
 

@@ -51,7 +51,11 @@ struct jail_plan {
     struct jail_map uids[3], gids[3];
     size_t n_uids, n_gids;
     bool privileged;              /* root on the host: maps written directly, idmapped mounts */
-    struct cgroup *cgroup;        /* borrowed */
+    struct cgroup *cgroup;        /* borrowed; begun, not finished */
+    /* Called while the child builds its root, on another CPU if there is one: finishes the cgroup, and
+     * whatever else the caller has to do before the sandbox is ready. */
+    int (*meanwhile)(void *data, struct cay_error *err);
+    void *data;
     const void *init_image, *seccomp; /* seccomp: array of struct sock_filter */
     size_t init_size, seccomp_size;
 };

@@ -16,26 +16,19 @@
 
 #define HARDENED (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
-enum cover { COVER_EMPTY, COVER_READ_ONLY };
-
-/* Covered where it exists. The nested profile leaves /proc as the kernel has it: a namespace inside could
- * not mount its own /proc otherwise, and the files themselves still belong to the host's root. */
-static const struct {
-    const char *path;
-    enum cover cover;
-} proc_covers[] = {
-    {"kcore", COVER_EMPTY},        {"keys", COVER_EMPTY},       {"key-users", COVER_EMPTY},
-    {"timer_list", COVER_EMPTY},   {"sched_debug", COVER_EMPTY}, {"latency_stats", COVER_EMPTY},
-    {"kmsg", COVER_EMPTY},         {"kallsyms", COVER_EMPTY},   {"interrupts", COVER_EMPTY},
-    {"acpi", COVER_EMPTY},         {"scsi", COVER_EMPTY},       {"asound", COVER_EMPTY},
-    {"driver", COVER_EMPTY},       {"bus", COVER_READ_ONLY},    {"fs", COVER_READ_ONLY},
-    {"irq", COVER_READ_ONLY},      {"sys", COVER_READ_ONLY},    {"sysrq-trigger", COVER_READ_ONLY},
+/*
+ * Covered where it exists: what the sandbox's root could otherwise read of the host. What belongs to the
+ * host's root alone (kcore, kmsg, timer_list, sysrq-trigger, everything below irq, ...) needs no cover: no id
+ * of the sandbox is that root, and the kernel refuses. /proc/sys is different: some of it belongs to the
+ * sandbox's own namespaces, so it is made read-only as a whole.
+ * The nested profile leaves /proc as the kernel has it: a namespace inside could not mount its own /proc
+ * otherwise.
+ */
+static const char *const proc_covers[] = {
+    "keys", "key-users", "kallsyms", "interrupts", "acpi", "scsi", "asound", "sched_debug", "latency_stats",
 };
 
-static const char *const sys_covers[] = {
-    "firmware", "kernel", "hypervisor", "module", "power", "class/dmi", "devices/virtual/powercap",
-    "devices/virtual/dmi",
-};
+static const char *const sys_covers[] = {"firmware", "kernel/security", "devices/virtual/powercap"};
 
 static const char *const ucounts[] = {
     "max_user_namespaces", "max_mnt_namespaces", "max_pid_namespaces",  "max_net_namespaces",
@@ -108,8 +101,7 @@ static int cover_empty(int stage, int dir, const char *name)
 
 static int make_covers(struct jail_root *root)
 {
-    autofd int empty = openat(root->stage, "empty", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
-    return empty < 0 || mkdirat(root->stage, "empty.d", 0555) < 0 ? -1 : 0;
+    return mknodat(root->stage, "empty", S_IFREG | 0444, 0) < 0 || mkdirat(root->stage, "empty.d", 0555) < 0 ? -1 : 0;
 }
 
 int jail_meminfo(char *out, size_t size, uint64_t limit, uint64_t used)
@@ -178,13 +170,11 @@ static int mount_proc(const struct jail_plan *plan, struct jail_root *root, stru
         return cay_fail_errno(err, errno, "cannot mount /proc");
     if (plan->profile == CAY_PROFILE_NESTED)
         return 0;
-    for (size_t i = 0; i < CAY_COUNT(proc_covers); i++) {
-        const char *name = proc_covers[i].path;
-        int done = proc_covers[i].cover == COVER_EMPTY ? cover_empty(root->stage, proc, name)
-                                                       : cover_with(proc, name, proc, name);
-        if (done < 0 && errno != ENOENT)
-            return cay_fail_errno(err, errno, "cannot cover /proc/%s", name);
-    }
+    for (size_t i = 0; i < CAY_COUNT(proc_covers); i++)
+        if (cover_empty(root->stage, proc, proc_covers[i]) < 0)
+            return cay_fail_errno(err, errno, "cannot cover /proc/%s", proc_covers[i]);
+    if (cover_with(proc, "sys", proc, "sys") < 0)
+        return cay_fail_errno(err, errno, "cannot make /proc/sys read-only");
     if (cover_meminfo(plan, root, proc) < 0 || cover_cpuinfo(plan, root, proc) < 0)
         return cay_fail_errno(err, errno, "cannot cover /proc/meminfo");
     return 0;
@@ -214,16 +204,12 @@ static int mount_device(int dev, size_t i)
     struct stat st;
     snprintf(path, sizeof(path), "/dev/%s", devices[i].name);
     autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
-    autofd int file = openat(dev, devices[i].name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (tree < 0 || file < 0 || fstat(tree, &st) < 0)
+    if (tree < 0 || mknodat(dev, devices[i].name, S_IFREG | 0666, 0) < 0 || fstat(tree, &st) < 0)
         return -1;
     if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(devices[i].major, devices[i].minor)) {
         errno = ENODEV;
         return -1;
     }
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
-    if (sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0)
-        return -1;
     return sys_move_mount(tree, "", dev, devices[i].name);
 }
 

@@ -5,8 +5,8 @@
  *
  *   parent                              child
  *   clone3 ---------------------------> (waits)
- *   id map, mount descriptors --------> joins v1 cgroups, cgroup namespace, uid 0
- *                                       root, /proc /sys /dev, binds, pivot
+ *   id map, mount descriptors --------> uid 0, root, /proc /sys /dev, binds, pivot
+ *   init's program, v1 cgroups -------> joins the v1 cgroups, cgroup namespace, ucounts
  *   <------- ready (+ disk, meminfo) -- capabilities, seccomp
  *   <------------- end of file -------- exec of init from a sealed memfd
  *
@@ -73,6 +73,28 @@ static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees 
     return 0;
 }
 
+/*
+ * Takes what the parent made meanwhile: init's program, the view of the cgroup for init ('c': rootless there is
+ * none, see rootfs_cgroup), and the v1 groups to enter. The cgroup namespace comes last: its root is where we
+ * are.
+ */
+static int enter_cgroups(struct wires *wires, struct cay_error *err)
+{
+    int fds[CGROUP_PARTS + 2];
+    size_t n = 0, used = 0;
+    char what;
+    if (sock_recv(wires->sync[1], &what, 1, fds, &n, CAY_COUNT(fds)) <= 0 || n < 1)
+        return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
+    wires->exe = fds[used++];
+    if (what == 'c' && n > 1)
+        wires->cgroup = fds[used++];
+    if (cgroup_enter_tasks(fds + used, n - used) < 0)
+        return cay_fail_errno(err, errno, "cannot enter the sandbox's cgroups");
+    if (unshare(CLONE_NEWCGROUP) < 0)
+        return cay_fail_errno(err, errno, "cannot make a cgroup namespace");
+    return 0;
+}
+
 static int loopback_up(struct cay_error *err)
 {
     struct ifreq request = {.ifr_name = "lo"};
@@ -97,11 +119,6 @@ static int become_root(const struct jail_plan *plan, struct cay_error *err)
 static int join_namespaces(const struct jail_plan *plan, struct cay_error *err)
 {
     struct mount_attr private = {.propagation = 1 << 18}; /* MS_PRIVATE */
-    if (cgroup_enter_self(plan->cgroup) < 0)
-        return cay_fail_errno(err, errno, "cannot enter the sandbox's cgroups");
-    /* Only now: its root is the cgroup that we are in. */
-    if (unshare(CLONE_NEWCGROUP) < 0)
-        return cay_fail_errno(err, errno, "cannot make a cgroup namespace");
     if (become_root(plan, err) < 0)
         return -1;
     if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
@@ -140,12 +157,12 @@ static int build(const struct jail_plan *plan, struct wires *wires, struct cay_e
     struct jail_trees trees = {.binds = binds};
     struct jail_root root = {-1, -1, -1, -1, -1};
     char ready = 'r';
-    if (wires->cgroup < 0 && cgroup_dir(plan->cgroup) >= 0)
+    if (!plan->privileged && cgroup_dir(plan->cgroup) >= 0)
         wires->cgroup = rootfs_cgroup(cgroup_dir(plan->cgroup));
     if (recv_trees(wires->sync[1], plan, &trees, err) < 0 || join_namespaces(plan, err) < 0 ||
         rootfs_build(plan, &trees, &root, err) < 0 || pseudo_mount(plan, &root, err) < 0 ||
         rootfs_binds(plan, &trees, &root, err) < 0 || rootfs_pivot(&root, err) < 0 ||
-        pseudo_close(plan, &root, err) < 0)
+        enter_cgroups(wires, err) < 0 || pseudo_close(plan, &root, err) < 0)
         return -1;
     const int told[] = {root.disk, root.meminfo};
     if (sock_send(wires->sync[1], &ready, 1, told, root.meminfo >= 0 ? 2 : 1) < 0)
@@ -194,15 +211,11 @@ static int seal_init(const struct jail_plan *plan, struct cay_error *err)
     return steal_fd(&owned);
 }
 
-static int wires_init(struct wires *wires, const struct jail_plan *plan, struct cay_error *err)
+static int wires_init(struct wires *wires, struct cay_error *err)
 {
     *wires = (struct wires){{-1, -1}, {-1, -1}, -1, -1};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires->sync) < 0 || sock_pair(wires->init) < 0)
         return cay_fail_errno(err, errno, "cannot make a socket pair");
-    wires->exe = seal_init(plan, err);
-    if (wires->exe < 0)
-        return -1;
-    wires->cgroup = cgroup_share(plan->cgroup); /* rootless only the child can make it */
     return 0;
 }
 
@@ -299,6 +312,23 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, 
     return result;
 }
 
+static int do_meanwhile(const struct jail_plan *plan, struct wires *wires, struct cay_error *err)
+{
+    int fds[CGROUP_PARTS + 2];
+    size_t n = 0;
+    wires->exe = seal_init(plan, err);
+    if (wires->exe < 0 || (plan->meanwhile && plan->meanwhile(plan->data, err) < 0))
+        return -1;
+    fds[n++] = wires->exe;
+    wires->cgroup = plan->privileged ? cgroup_share(plan->cgroup) : -1;
+    if (wires->cgroup >= 0)
+        fds[n++] = wires->cgroup;
+    n += cgroup_tasks(plan->cgroup, fds + n);
+    if (sock_send(wires->sync[0], wires->cgroup >= 0 ? "c" : "-", 1, fds, n) < 0)
+        return cay_fail_errno(err, errno, "the sandbox died while it was being made");
+    return 0;
+}
+
 /* Reads what the child has to say until the exec of init closes its end. */
 static int await_exec(int sync, struct jail *out, struct cay_error *err)
 {
@@ -331,12 +361,19 @@ int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error 
     struct wires wires;
     struct jail jail = {.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1};
     int result = -1;
-    if (wires_init(&wires, plan, err) < 0 || clone_child(plan, &wires, &jail, err) < 0)
+    if (wires_init(&wires, err) < 0 || clone_child(plan, &wires, &jail, err) < 0)
         goto done;
     close_fd(&wires.sync[1]);
     close_fd(&wires.init[1]);
-    if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0)
-        result = await_exec(wires.sync[0], &jail, err);
+    if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0) {
+        /* A child that failed has said why: that counts more than our not reaching it. */
+        struct cay_error ours;
+        int mine = do_meanwhile(plan, &wires, &ours);
+        if (mine < 0 && ours.sys_errno != EPIPE && ours.sys_errno != ECONNRESET)
+            cay_fail_copy(err, ours.code, ours.sys_errno, ours.text);
+        else
+            result = await_exec(wires.sync[0], &jail, err);
+    }
     if (result == 0) {
         cgroup_entered(plan->cgroup);
         jail.sock = steal_fd(&wires.init[0]);

@@ -37,6 +37,10 @@
 #ifndef MNT_DETACH
 #define MNT_DETACH 2
 #endif
+/* Ubuntu 22.04's musl does not know it. */
+#ifndef SYS_mount_setattr
+#define SYS_mount_setattr 442
+#endif
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x0010U
 #endif

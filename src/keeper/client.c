@@ -147,7 +147,7 @@ void clients_of(struct keeper *k, struct proc *proc)
 }
 
 /* Handles what has been read so far, one request at a time. */
-static void serve(struct client *client)
+void client_serve(struct client *client)
 {
     struct msg msg;
     struct cay_error err;
@@ -163,6 +163,7 @@ static void serve(struct client *client)
         ops_handle(client, &msg);
         msg_done(&msg);
     }
+    update_watch(client); /* held: nothing more is read until its process has taken what it has */
 }
 
 static void on_client(struct watch *watch, uint32_t events)
@@ -182,7 +183,7 @@ static void on_client(struct watch *watch, uint32_t events)
                 life_end(k, CAY_STATE_EXITED, "its creator went away", 0);
             return;
         }
-        serve(client);
+        client_serve(client);
     }
 }
 
@@ -190,21 +191,22 @@ void client_resume(struct client *client)
 {
     client->held = false;
     update_watch(client);
-    serve(client);
+    client_serve(client);
 }
 
-struct client *client_new(struct keeper *k, int sock, bool creator)
+struct client *client_new(struct keeper *k, struct chan *chan, bool creator)
 {
     struct client *client = calloc(1, sizeof(*client));
     if (!client)
         return NULL;
-    fcntl(sock, F_SETFL, O_RDWR | O_NONBLOCK);
+    fcntl(chan->sock, F_SETFL, O_RDWR | O_NONBLOCK);
     client->keeper = k;
     client->creator = creator;
     client->channel = -1;
     client->out = CAY_BUF(MAX_UNSENT);
     client->watch = (struct watch){.fd = -1, .ready = on_client};
-    chan_init(&client->chan, sock);
+    client->chan = *chan;
+    *chan = (struct chan){.sock = -1};
     update_watch(client);
     client->next = k->clients;
     k->clients = client;
@@ -250,10 +252,13 @@ static void on_connect(struct watch *watch, uint32_t events)
     autofd int sock = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (sock < 0 || !is_own_user(sock))
         return;
-    struct client *client = client_new(k, sock, false);
-    if (!client)
+    struct chan chan;
+    chan_init(&chan, steal_fd(&sock));
+    struct client *client = client_new(k, &chan, false);
+    if (!client) {
+        chan_done(&chan);
         return;
-    steal_fd(&sock);
+    }
     life_use(k);
     if (k->n_clients > CAY_MAX_CLIENTS) {
         struct cay_error err;

@@ -42,6 +42,7 @@ struct proc {
     pid_t pid;    /* as the sandbox counts; 0 while starting */
     uint32_t tag; /* of the INIT_SPAWN; also names its cgroup */
     bool pty, timed_out, oom;
+    bool last;      /* the sandbox ends with it */
     bool grouped;   /* has a cgroup */
     bool lingering; /* ended, but its cgroup still has processes */
     struct pipe_end out, err;
@@ -110,7 +111,8 @@ struct keeper {
     char reason_text[160];
     enum phase phase;
     bool remove; /* leave no record */
-    uint64_t created_ms, ended_ms, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
+    char boot_id[40];
+    uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
     uint64_t oom_seen;
     uint32_t running, next_tag;
     struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer;
@@ -152,7 +154,9 @@ void proc_free(struct proc *proc);
 
 /* client.c */
 int client_listen(struct keeper *k, struct cay_error *err);
-struct client *client_new(struct keeper *k, int sock, bool creator);
+/* Takes the channel over, with what was read from it already: client_serve handles that. */
+struct client *client_new(struct keeper *k, struct chan *chan, bool creator);
+void client_serve(struct client *client);
 void client_free(struct client *client);
 void client_send(struct client *client, const struct msg *msg, int fd);
 void client_fail(struct client *client, const struct cay_error *why);

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* The number of processes in the status record is for people: no need to write it at once. */
+/* The number of processes in the status record is for people: not written more often than this. */
 #define STATUS_DELAY_US 50000
 /* Cgroups empty out asynchronously: look again this often, this many times. */
 #define RETRY_US 10000
@@ -31,13 +31,11 @@
 
 void life_status(const struct keeper *k, struct cay_buf *out)
 {
-    char boot_id[40];
-    home_boot_id(boot_id);
     const struct status status = {
         .state = k->state,
         .reason = k->reason,
         .image = k->spec.spec.image,
-        .boot_id = boot_id,
+        .boot_id = k->boot_id,
         .created_ms = k->created_ms,
         .ended_ms = k->ended_ms,
         .ttl_deadline_us = k->ttl_deadline_us,
@@ -56,6 +54,7 @@ int life_write(struct keeper *k)
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     timer_clear(&k->loop, &k->status_timer);
     life_status(k, &buf);
+    k->status_us = cay_now_us();
     return buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
 }
 
@@ -68,8 +67,12 @@ static void on_status_due(struct timer *timer)
 
 void life_dirty(struct keeper *k)
 {
-    if (!k->status_timer.armed && k->phase == PHASE_UP)
-        timer_set(&k->loop, &k->status_timer, cay_now_us() + STATUS_DELAY_US);
+    if (k->status_timer.armed || k->phase != PHASE_UP)
+        return;
+    if (cay_now_us() - k->status_us > STATUS_DELAY_US)
+        life_write(k);
+    else
+        timer_set(&k->loop, &k->status_timer, k->status_us + STATUS_DELAY_US);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------------- */
@@ -166,6 +169,9 @@ static void kill_all(struct keeper *k)
     timer_clear(&k->loop, &k->grace_timer);
     cgroup_kill(&k->cgroup); /* where there are none, the death of init takes all others along */
     sys_pidfd_kill(k->jail.pidfd, SIGKILL);
+    /* Dying takes the kernel a while; meanwhile: nobody new may come. */
+    loop_forget(&k->loop, &k->listen_watch);
+    unlinkat(k->run_dir, "ctl", 0);
 }
 
 static void on_grace_over(struct timer *timer)

@@ -81,20 +81,15 @@ static int make(struct keeper *k, struct chan *creator, struct cay_error *err)
     k->state = CAY_STATE_CREATING;
     k->reason = "being made";
     k->created_ms = cay_wall_ms();
+    home_boot_id(k->boot_id);
     if (life_write(k) < 0)
         return cay_fail_errno(err, errno, "cannot write the sandbox's status");
     spool_init(&k->log, CAY_MAX_LOG);
-    if (keeper_setup(k, err) < 0 || client_listen(k, err) < 0) {
+    if (keeper_setup(k, err) < 0) {
         keeper_undo(k);
         return -1;
     }
     return 0;
-}
-
-static void answer_ready(struct keeper *k, struct client *creator)
-{
-    creator->tag = 0;
-    client_send(creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
 }
 
 int main(int argc, char **argv)
@@ -119,14 +114,13 @@ int main(int argc, char **argv)
     /* Not earlier: a clone of a process that is not dumpable has a /proc entry that only root may write,
      * and rootless the id map is written there by us. */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    creator.sock = -1;
-    chan_done(&creator);
     link_start(k);
     life_up(k);
     loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
-    struct client *first = client_new(k, CREATOR_FD, true);
+    struct client *first = client_new(k, &creator, true);
     if (!first)
         return 1;
-    answer_ready(k, first);
+    client_send(first, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+    client_serve(first); /* a first command may have come along with the spec */
     return loop_run(&k->loop) < 0;
 }

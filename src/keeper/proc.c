@@ -94,6 +94,13 @@ static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream
 
 /* ---- standard input --------------------------------------------------------------------------------- */
 
+static void release_writers(struct proc *proc)
+{
+    for (struct client *c = proc->keeper->clients; c; c = c->next)
+        if (c->held && c->proc == proc)
+            client_resume(c);
+}
+
 static void close_input(struct proc *proc)
 {
     loop_forget(&proc->keeper->loop, &proc->in_watch);
@@ -101,13 +108,7 @@ static void close_input(struct proc *proc)
         close_fd(&proc->in);
     proc->in = -1;
     buf_done(&proc->in_buf);
-}
-
-static void release_writers(struct proc *proc)
-{
-    for (struct client *c = proc->keeper->clients; c; c = c->next)
-        if (c->held && c->proc == proc)
-            client_resume(c);
+    release_writers(proc);
 }
 
 static void push_input(struct proc *proc)
@@ -193,6 +194,7 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
     proc->keeper = k;
     proc->tag = ++k->next_tag;
     proc->pty = request->flags & MSG_F_PTY;
+    proc->last = (request->flags & MSG_F_LAST) && k->spec.spec.ephemeral;
     proc->in = -1;
     proc->in_watch = (struct watch){.fd = -1, .ready = on_input_room};
     proc->in_buf = CAY_BUF(CAY_MAX_STDIN + CAY_MAX_DATA);
@@ -227,6 +229,11 @@ static int make_pipes(struct proc *proc, bool want_stdin, int theirs[3])
     theirs[2] = pairs[2][1];
     proc->out.fd = pairs[1][0];
     proc->err.fd = pairs[2][0];
+    /* Theirs also by owner, so that a program may open /dev/stdout. */
+    uid_t uid = proc->keeper->cgroup.owner;
+    gid_t gid = proc->keeper->cgroup.group;
+    for (int i = 0; i < 3; i++)
+        (void)!fchown(theirs[i], uid, gid);
     fcntl(proc->out.fd, F_SETFL, O_NONBLOCK);
     fcntl(proc->err.fd, F_SETFL, O_NONBLOCK);
     if (want_stdin) {
@@ -350,14 +357,14 @@ void proc_started(struct proc *proc, pid_t pid, int master)
         loop_watch(&k->loop, &proc->out.watch, proc->out.fd, EPOLLIN);
     if (proc->err.fd >= 0)
         loop_watch(&k->loop, &proc->err.watch, proc->err.fd, EPOLLIN);
+    if (client) {
+        client_send(client, &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid}, -1);
+        client->mode = client->detach ? CLIENT_IDLE : CLIENT_STREAM;
+        client->follow = true;
+        client->proc = client->detach ? NULL : proc;
+        client->offset = 0;
+    }
     life_dirty(k);
-    if (!client)
-        return;
-    client_send(client, &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid}, -1);
-    client->mode = client->detach ? CLIENT_IDLE : CLIENT_STREAM;
-    client->follow = true;
-    client->proc = proc;
-    client->offset = 0;
 }
 
 void proc_failed(struct proc *proc, const struct cay_error *why)
@@ -443,8 +450,12 @@ void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak)
     proc->exit_code = proc->timed_out ? TIMEOUT_CODE : proc->signal ? 128 + proc->signal : WEXITSTATUS(status);
     if (proc->signal == SIGKILL && !proc->timed_out)
         proc->oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
+    bool last = proc->last;
     finish(proc);
-    life_check(k);
+    if (last)
+        life_end(k, CAY_STATE_EXITED, "its command ended", 0);
+    else
+        life_check(k);
 }
 
 void proc_abandoned(struct proc *proc)

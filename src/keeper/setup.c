@@ -95,9 +95,9 @@ static int plan_cgroup(struct keeper *k, struct jail_plan *plan, struct cay_erro
 {
     const struct cay_spec *spec = &k->spec.spec;
     const struct cgroup_limits limits = {.memory = spec->memory, .cpus_milli = spec->cpus, .pids = spec->pids};
-    int made = cgroup_create(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+    int made = cgroup_begin(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
     if (made < 0 && err->code == CAY_E_CONFLICT && cgroup_sweep(k->id, err) == 0)
-        made = cgroup_create(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+        made = cgroup_begin(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
     if (made < 0)
         return -1;
     plan->cgroup = &k->cgroup;
@@ -142,6 +142,13 @@ static void plan_programs(struct keeper *k, struct jail_plan *plan)
     plan->init_size = (size_t)(cay_init_image_end - cay_init_image);
 }
 
+/* While the child builds its root. */
+static int finish_our_side(void *data, struct cay_error *err)
+{
+    struct keeper *k = data;
+    return cgroup_finish(&k->cgroup, err) < 0 ? -1 : client_listen(k, err);
+}
+
 static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
     const struct cay_spec *spec = &k->spec.spec;
@@ -156,6 +163,8 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
         .cpus_milli = spec->cpus,
         .fds = spec->fds,
         .privileged = k->cay.privileged,
+        .meanwhile = finish_our_side,
+        .data = k,
     };
     plan_programs(k, &plan);
     if (parts->n_binds &&

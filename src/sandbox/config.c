@@ -37,7 +37,8 @@ int config_load(const struct cay *cay, struct config *out, struct cay_error *err
         return cay_fail(err, CAY_E_TOO_LARGE, "%s is larger than %u bytes", cay->config_path, CAY_MAX_CONFIG);
     const struct opt_section sections[] = {
         {.name = "image", .each = add_alias, .data = &config},
-        {.name = "defaults", .group = {opt_spec, opt_spec_count, &config.defaults}},
+        /* The first option is the id, which cannot have a default. */
+        {.name = "defaults", .group = {opt_spec + 1, opt_spec_count - 1, &config.defaults}},
         {0},
     };
     if (opt_config(&config.arena, cay->config_path, text, (size_t)n, sections, err) < 0) {

@@ -12,10 +12,12 @@
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -134,10 +136,49 @@ static int write_record(struct cay *cay, const struct spec *spec, struct cay_err
     return -1;
 }
 
-/* Hands the spec to the new keeper and waits until the sandbox is up. */
-static int await_ready(struct cay *cay, const struct spec *spec, const char *image, int creator,
-                       struct cay_error *err)
+/* What is wanted: a sandbox, and perhaps a first command in it, whose request is sent along. */
+struct order {
+    const struct spec *spec;
+    const char *image; /* what the spec's image stands for */
+    const struct cay_exec *exec;
+    bool started; /* the command's request was sent */
+};
+
+/* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
+static int send_order(struct order *order, const struct msg *create, int creator, struct cay_error *err)
 {
+    autobuf struct cay_buf buf = CAY_BUF(2 * (CAY_MAX_FRAME + FRAME_HEADER));
+    if (msg_encode(&buf, create, 0) < 0)
+        return cay_fail(err, CAY_E_TOO_LARGE, "the spec is too large");
+    if (order->exec) {
+        struct msg exec = exec_request(order->exec);
+        exec.flags |= MSG_F_LAST;
+        if (msg_encode(&buf, &exec, 0) < 0)
+            return cay_fail(err, CAY_E_TOO_LARGE, "the command (arguments and environment) is larger than %u bytes",
+                            CAY_MAX_FRAME);
+    }
+    if (sock_send_all(creator, buf.data, buf.size, NULL, 0) < 0)
+        return cay_fail_errno(err, errno, "cannot talk to the keeper");
+    order->started = order->exec != NULL;
+    return 0;
+}
+
+/* Reads the first answer and not a byte more: what follows it belongs to the command's stream. */
+static int recv_ready(struct chan *chan, struct msg *answer, struct cay_error *err)
+{
+    char bytes[FRAME_HEADER];
+    uint32_t size;
+    ssize_t n = recv(chan->sock, bytes, sizeof(bytes), MSG_PEEK | MSG_WAITALL);
+    if (n != (ssize_t)sizeof(bytes))
+        return n < 0 ? cay_fail_errno(err, errno, "cannot read from the keeper") : 0;
+    memcpy(&size, bytes, sizeof(size));
+    return chan_recv_one(chan, FRAME_HEADER + le32toh(size), answer, err);
+}
+
+/* Hands the spec to the new keeper and waits until the sandbox is up. */
+static int await_ready(struct cay *cay, struct order *order, int creator, struct cay_error *err)
+{
+    const struct spec *spec = order->spec;
     struct chan chan;
     automsg struct msg answer = {0};
     const struct msg request = {
@@ -145,10 +186,10 @@ static int await_ready(struct cay *cay, const struct spec *spec, const char *ima
         .data = {spec->bytes, spec->size},
         .path = cay->state_path,
         .target = cay->run_path,
-        .name = image,
+        .name = order->image,
     };
     chan_init(&chan, creator);
-    int got = chan_send(creator, &request, NULL, 0, err) < 0 ? -1 : chan_recv(&chan, &answer, err);
+    int got = send_order(order, &request, creator, err) < 0 ? -1 : recv_ready(&chan, &answer, err);
     if (got > 0 && answer.type == MSG_READY) {
         chan.sock = -1; /* stays with the handle */
         chan_done(&chan);
@@ -169,15 +210,16 @@ static void undo(struct cay *cay, const struct spec *spec, bool record)
     cay_remove_tree_at(cay->run, spec->spec.id);
 }
 
-static int create_new(struct cay *cay, const struct spec *spec, const char *image, int status,
-                      struct cay_sandbox **out, struct cay_error *err)
+static int create_new(struct cay *cay, struct order *order, int status, struct cay_sandbox **out,
+                      struct cay_error *err)
 {
+    const struct spec *spec = order->spec;
     autofd int locked = status;
     int creator = -1;
     struct cay_sandbox *sandbox = sandbox_new(cay, spec->spec.id, err);
     bool recorded = sandbox && write_record(cay, spec, err) == 0;
     if (recorded && start_keeper(spec->spec.id, locked, &creator, err) == 0 &&
-        await_ready(cay, spec, image, creator, err) == 0) {
+        await_ready(cay, order, creator, err) == 0) {
         sandbox->ephemeral = spec->spec.ephemeral;
         atomic_store(&sandbox->creator, creator);
         *out = sandbox;
@@ -203,16 +245,16 @@ static int take_existing(struct cay *cay, const struct spec *wanted, struct cay_
     return cay_get(cay, id, out, err);
 }
 
-static int claim_or_take(struct cay *cay, const struct spec *spec, const char *image, struct cay_sandbox **out,
-                         struct cay_error *err)
+static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbox **out, struct cay_error *err)
 {
+    const struct spec *spec = order->spec;
     int status = -1;
     for (int i = 0; i < 300; i++) {
         int claimed = claim(cay, spec->spec.id, &status, err);
         if (claimed < 0)
             return -1;
         if (claimed > 0)
-            return create_new(cay, spec, image, status, out, err);
+            return create_new(cay, order, status, out, err);
         /* Kept: take it. Otherwise looking at it has swept it, and it is free now or soon. */
         if (sandbox_life(cay, spec->spec.id) == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
@@ -225,15 +267,13 @@ static int claim_or_take(struct cay *cay, const struct spec *spec, const char *i
                     spec->spec.id);
 }
 
-int cay_create(struct cay *cay, const struct cay_spec *given, struct cay_sandbox **out, struct cay_error *err)
+static int create(struct cay *cay, const struct cay_spec *given, struct order *order, struct cay_sandbox **out,
+                  struct cay_error *err)
 {
     char id[CAY_MAX_ID];
     autoconfig struct config config = {0};
     autospec struct spec spec = {0};
-    struct cay_error own;
     struct cay_spec wanted = *given;
-    if (!err)
-        err = &own;
     if (config_load(cay, &config, err) < 0)
         return -1;
     config_apply(&config, &wanted);
@@ -243,8 +283,35 @@ int cay_create(struct cay *cay, const struct cay_spec *given, struct cay_sandbox
     }
     if (spec_make(&wanted, &spec, err) < 0)
         return -1;
-    const char *image = config_image(&config, spec.spec.image);
-    if (image_check(image, spec.spec.image, err) < 0)
+    order->spec = &spec;
+    order->image = config_image(&config, spec.spec.image);
+    if (image_check(order->image, spec.spec.image, err) < 0)
         return -1;
-    return claim_or_take(cay, &spec, image, out, err);
+    return claim_or_take(cay, order, out, err);
+}
+
+int cay_create(struct cay *cay, const struct cay_spec *spec, struct cay_sandbox **out, struct cay_error *err)
+{
+    struct cay_error own;
+    struct order order = {0};
+    return create(cay, spec, &order, out, err ? err : &own);
+}
+
+int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct cay_exec *exec,
+                     struct cay_sandbox **out, struct cay_proc **proc, struct cay_error *err)
+{
+    struct cay_error own;
+    struct order order = {.exec = exec};
+    struct cay_sandbox *sandbox = NULL;
+    if (!err)
+        err = &own;
+    if (exec_check(exec, err) < 0 || create(cay, spec, &order, &sandbox, err) < 0)
+        return -1;
+    int started = order.started ? exec_adopt(sandbox, proc, err) : cay_start(sandbox, exec, proc, err);
+    if (started < 0) {
+        cay_sandbox_free(sandbox);
+        return -1;
+    }
+    *out = sandbox;
+    return 0;
 }

@@ -37,7 +37,7 @@ static void take_exit(const struct msg *msg, struct cay_exit *out)
     };
 }
 
-static int check_exec(const struct cay_exec *exec, struct cay_error *err)
+int exec_check(const struct cay_exec *exec, struct cay_error *err)
 {
     bool argv = exec->argv && exec->argv[0];
     if (argv == (exec->shell != NULL))
@@ -50,7 +50,7 @@ static int check_exec(const struct cay_exec *exec, struct cay_error *err)
     return 0;
 }
 
-static struct msg exec_request(const struct cay_exec *exec)
+struct msg exec_request(const struct cay_exec *exec)
 {
     return (struct msg){
         .type = OP_EXEC,
@@ -92,15 +92,9 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
     return proc;
 }
 
-int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_proc **out,
-              struct cay_error *err)
+static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, struct cay_proc **out,
+                         struct cay_error *err)
 {
-    if (check_exec(exec, err) < 0)
-        return -1;
-    struct msg request = exec_request(exec);
-    struct cay_proc *proc = open_stream(sandbox, &request, true, err);
-    if (!proc)
-        return -1;
     automsg struct msg answer = {0};
     int got = chan_recv(&proc->chan, &answer, err);
     if (got > 0 && answer.type == MSG_STARTED) {
@@ -114,6 +108,29 @@ int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct c
         cay_fail(err, CAY_E_GONE, "sandbox '%s' ended before the command started", sandbox->id);
     cay_proc_free(proc);
     return -1;
+}
+
+int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_proc **out,
+              struct cay_error *err)
+{
+    if (exec_check(exec, err) < 0)
+        return -1;
+    struct msg request = exec_request(exec);
+    struct cay_proc *proc = open_stream(sandbox, &request, true, err);
+    if (!proc)
+        return -1;
+    return await_started(sandbox, proc, out, err);
+}
+
+int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_error *err)
+{
+    struct cay_proc *proc = calloc(1, sizeof(*proc));
+    if (!proc)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    proc->log = -1;
+    proc->creator_of = sandbox;
+    chan_init(&proc->chan, atomic_exchange(&sandbox->creator, -1));
+    return await_started(sandbox, proc, out, err);
 }
 
 /* The merged output of a sandbox that has ended is a file. */

@@ -180,7 +180,7 @@ static void copy_package_lists(int root)
 {
     autofd int from = open("/var/lib/dpkg/info", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     autofd int to = openat(root, "var/lib/dpkg/info", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int scan = from < 0 ? -1 : dup(from);
+    int scan = from < 0 ? -1 : openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = scan < 0 ? NULL : fdopendir(scan);
     if (!stream)
         return;
@@ -236,8 +236,8 @@ static int fill_skeleton(int root)
     /* Rootless there is only one id to own things; the directory is writable for all then. */
     static const char *const users[] = {"home/user", "home/user/.bashrc", "home/user/.profile", "workspace"};
     for (size_t i = 0; i < CAY_COUNT(users); i++)
-        if (fchownat(root, users[i], 1000, 1000, 0) < 0 && i == 0)
-            fchmodat(root, users[i], 0777, 0);
+        if (fchownat(root, users[i], 1000, 1000, 0) < 0 && fchmodat(root, users[i], 0777, 0) < 0)
+            return -1;
     return 0;
 }
 

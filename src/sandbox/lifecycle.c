@@ -36,9 +36,13 @@ void cay_sandbox_free(struct cay_sandbox *sandbox)
         const struct msg request = {.type = OP_STOP, .flags = MSG_F_REMOVE};
         chan_init(&chan, creator);
         creator = -1;
-        if (chan_send(chan.sock, &request, NULL, 0, NULL) == 0)
-            while (chan_recv(&chan, &answer, NULL) > 0)
-                msg_done(&answer);
+        int got = chan_send(chan.sock, &request, NULL, 0, NULL) == 0;
+        while (got > 0 && (got = chan_recv(&chan, &answer, NULL)) > 0) {
+            bool over = answer.type == MSG_OK;
+            msg_done(&answer);
+            if (over)
+                break;
+        }
         chan_done(&chan);
     }
     close_fd(&creator);

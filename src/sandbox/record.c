@@ -38,6 +38,8 @@ int record_overwrite(int fd, const void *bytes, size_t size)
     memcpy(all, &header, sizeof(header));
     memcpy(all + sizeof(header), bytes, size);
     ssize_t n = pwrite(fd, all, size + sizeof(header), 0);
+    if (n >= 0 && n < (ssize_t)(size + sizeof(header)))
+        errno = ENOSPC;
     return n == (ssize_t)(size + sizeof(header)) ? 0 : -1;
 }
 

@@ -36,6 +36,12 @@ int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct
 int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err);
 int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_error *err);
 
+/* exec.c: the parts of cay_start that cay_create_start needs. */
+int exec_check(const struct cay_exec *exec, struct cay_error *err);
+struct msg exec_request(const struct cay_exec *exec);
+/* The EXEC was sent on the creator's connection already: takes its answer, and lends the connection. */
+int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_error *err);
+
 enum life {
     LIFE_NONE,     /* no such sandbox */
     LIFE_KEPT,     /* a keeper (or a creator at work) holds it */

@@ -103,6 +103,14 @@ static int check_lists(const struct stored *s, struct cay_error *err)
     return 0;
 }
 
+/* Absolute, below /, and without a step upwards. */
+static bool good_target(const char *path)
+{
+    size_t n = strlen(path);
+    return path[0] == '/' && path[1] && n < CAY_MAX_PATH && !strstr(path, "/../") &&
+           strcmp(path + (n > 3 ? n - 3 : 0), "/..") != 0;
+}
+
 static int check_mounts(const struct cay_spec *from, struct cay_error *err)
 {
     if (from->n_mounts > CAY_MAX_MOUNTS)
@@ -111,8 +119,7 @@ static int check_mounts(const struct cay_spec *from, struct cay_error *err)
         const struct cay_mount *m = &from->mounts[i];
         if (!m->source || m->source[0] != '/' || strlen(m->source) >= CAY_MAX_PATH)
             return cay_fail(err, CAY_E_INVALID, "mount source '%s' is not an absolute path", m->source ? m->source : "");
-        if (!m->target || m->target[0] != '/' || strlen(m->target) >= CAY_MAX_PATH || strstr(m->target, "/../") ||
-            m->target[1] == 0)
+        if (!m->target || !good_target(m->target))
             return cay_fail(err, CAY_E_INVALID, "mount target '%s' is not an absolute path below /",
                             m->target ? m->target : "");
         for (size_t k = 0; k < i; k++)

@@ -88,6 +88,22 @@ int chan_recv(struct chan *chan, struct msg *out, struct cay_error *err)
     }
 }
 
+int chan_recv_one(struct chan *chan, size_t size, struct msg *out, struct cay_error *err)
+{
+    drop_eaten(chan);
+    while (chan->in.size < size) {
+        size_t want = size - chan->in.size;
+        char *room = size > CAY_MAX_FRAME + FRAME_HEADER ? NULL : buf_room(&chan->in, want);
+        if (!room)
+            return cay_fail(err, CAY_E_INVALID, "not a cay frame: another version, or damaged");
+        ssize_t n = sock_recv(chan->sock, room, want, chan->fds, &chan->n_fds, FRAME_MAX_FDS);
+        if (n <= 0)
+            return n < 0 ? cay_fail_errno(err, errno, "cannot read from the peer") : 0;
+        chan->in.size += (size_t)n;
+    }
+    return chan_pop(chan, out, err);
+}
+
 int chan_send(int sock, const struct msg *msg, const int *fds, size_t n_fds, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);

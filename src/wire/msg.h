@@ -107,6 +107,7 @@ enum msg_flag {
     MSG_F_IGNORE_CASE = 1 << 16,
     MSG_F_ABORT = 1 << 17,
     MSG_F_SUBREAPER = 1 << 18,
+    MSG_F_LAST = 1 << 19, /* EXEC: an ephemeral sandbox ends with this process */
 };
 
 struct msg {

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BUILD = pathlib.Path(os.environ.get("CAY_TEST_BUILD", ROOT / "build"))
+BUILD = pathlib.Path(os.environ.get("CAY_TEST_BUILD", ROOT / "build")).resolve()
 PROG = BUILD / "prog"
 
 

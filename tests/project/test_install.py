@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib.engine import PROG, ROOT
+from lib.engine import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -79,4 +79,4 @@ def test_version_is_the_projects(cay):
 
 
 def test_init_is_small():
-    assert (PROG / "cay-init").stat().st_size < 200 * 1024
+    assert (ROOT / "build/prog/cay-init").stat().st_size < 200 * 1024

@@ -8,12 +8,10 @@ the protocol's.
 """
 
 import array
-import io
 import os
 import re
 import socket
 import struct
-import tarfile
 import threading
 
 from lib.engine import ROOT
@@ -54,7 +52,7 @@ def frame(kind, tag=0, fds=0, **fields):
         if isinstance(value, int):
             value = struct.pack("<Q", value)
         elif isinstance(value, str):
-            value = value.encode()
+            value = value.encode() + b"\0"  # strings travel with their end
         payload += struct.pack("<HI", KEYS[name], len(value)) + value
     return HEADER.pack(len(payload), TYPES[kind] if isinstance(kind, str) else kind, fds, 1, tag) + payload
 
@@ -145,41 +143,32 @@ class HostileWorker:
             sock.close()
 
 
-def archive(*entries):
-    """A tar of (name, type letter, link or content, mode)."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, kind, value, mode in entries:
-            info = tarfile.TarInfo(name)
-            info.type, info.mode = {
-                "f": tarfile.REGTYPE,
-                "d": tarfile.DIRTYPE,
-                "l": tarfile.SYMTYPE,
-                "h": tarfile.LNKTYPE,
-                "c": tarfile.CHRTYPE,
-                "p": tarfile.FIFOTYPE,
-            }[kind], mode
-            content = b""
-            if kind in "lh":
-                info.linkname = value
-            elif kind == "f":
-                content = value.encode()
-                info.size = len(content)
-            elif kind == "c":
-                info.devmajor, info.devminor = 1, 3
-            tar.addfile(info, io.BytesIO(content))
-    return out.getvalue()
+BITS = {"f": 0o100000, "d": 0o040000, "l": 0o120000, "c": 0o020000, "b": 0o060000, "p": 0o010000}
 
 
-def serve_archive(data):
-    """Answers as a worker whose directory holds this archive."""
+def serve_tree(entries):
+    """Answers as a worker whose directory /tree holds these (name, type letter, link or content, mode)."""
+    contents = {name: value for name, kind, value, _ in entries if kind == "f"}
 
     def answer(name, tag):
         if name == "FS_STAT":
             return frame("FS_ENTRY", tag, path="tree", mode=0o040755, links=2) + frame("MSG_OK", tag)
-        if name == "FS_TAR_OUT":
-            pieces = [frame("FS_DATA", tag, data=data[i : i + 60000]) for i in range(0, len(data), 60000)]
-            return b"".join(pieces) + frame("MSG_OK", tag)
+        if name == "FS_LIST":
+            listed = [
+                frame(
+                    "FS_ENTRY",
+                    tag,
+                    path=path,
+                    mode=BITS[kind] | mode,
+                    **({"target": value} if kind == "l" else {}),
+                )
+                for path, kind, value, mode in entries
+            ]
+            return b"".join(listed) + frame("MSG_OK", tag)
+        if name == "FS_READ":
+            return frame("FS_DATA", tag, data="".join(contents.values()).encode() or b"x") + frame(
+                "MSG_OK", tag
+            )
         return frame("MSG_OK", tag)
 
     return answer

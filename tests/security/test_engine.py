@@ -77,7 +77,11 @@ def test_init_holds_no_directory_of_the_host(sandboxes):
 
 def held_directories(pid, with_cwd=True):
     paths = [f"/proc/{pid}/fd/{n}" for n in os.listdir(f"/proc/{pid}/fd")] + [f"/proc/{pid}/cwd"] * with_cwd
-    kinds = {p: harness.run_host(["stat", "-f", "-c", "%T", p + "/."]).stdout.strip() for p in paths if os.path.isdir(p)}
+    kinds = {
+        p: harness.run_host(["stat", "-f", "-c", "%T", p + "/."]).stdout.strip()
+        for p in paths
+        if os.path.isdir(p)
+    }
     return list(kinds.items())
 
 
@@ -125,17 +129,23 @@ def digests():
 
 
 @pytest.mark.attack("worker-caught-at-entry", "engine", "a worker between its entry and its exec")
+@pytest.mark.attack(
+    "worker-executable-overwritten", "engine", "the executable of a process that runs /proc/self/exe"
+)
 @pytest.mark.parametrize("profile", ["default", "nested"])
-def test_hunt_for_workers(cay, box, profile):
+@pytest.mark.parametrize("how", ["all", "exe"])
+def test_hunt_for_workers(cay, box, profile, how):
+    """`exe`: the sandbox makes the engine run itself; that copy is the sandbox's, its file is not."""
     sandbox = box("--profile", profile)
-    sandbox.run("hunt", "5", "plant").must_win()
+    sandbox.run("hunt", "5", how, "plant").must_win()
     before = digests()
     sandbox.must("printf '#!/proc/self/exe\\n' > /tmp/evil; chmod 755 /tmp/evil")
-    hunter = cay.popen("exec", sandbox.id, "--", "/probe/probe", "hunt", "8", text=True)
+    hunter = cay.popen("exec", sandbox.id, "--", "/probe/probe", "hunt", "8", how, text=True)
     end = time.monotonic() + 7
     while time.monotonic() < end:
-        sandbox.exec("/tmp/evil", timeout=20)
-        sandbox.exec("/proc/self/exe", timeout=20)
+        if how == "exe":
+            sandbox.exec("/tmp/evil", timeout=20)
+            sandbox.exec("/proc/self/exe", timeout=20)
         cay.run("fs", "ls", sandbox.id, "/tmp")
         cay.run("exec", "-u", "1000", sandbox.id, "--", "true")
     out, err = hunter.communicate(timeout=30)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file worker inside that was taken over: what it answers must not harm the caller on the host."""
 
-import io
 import os
-import tarfile
+import pty
+import shutil
+import stat
+import subprocess
 import time
 
 import pytest
@@ -12,12 +14,13 @@ from security import harness, hostile
 
 DEEP = "../" * 12
 
-# what a hostile archive tries; {victim} is a directory of the host that must stay as it is
-ARCHIVES = {
+# what a hostile listing tries; {victim} is a directory of the host that must stay as it is
+TREES = {
     "parent-name": [
         (DEEP + "{victim}/planted", "f", "evil", 0o644),
         ("../../victim/planted", "f", "evil", 0o644),
     ],
+    "parent-name-only": [("..", "l", "/{victim}", 0o777), ("../victim/planted", "f", "evil", 0o644)],
     "absolute-name": [("/{victim}/planted", "f", "evil", 0o644)],
     "parent-inside-name": [("a", "d", "", 0o755), ("a/" + DEEP + "{victim}/planted", "f", "evil", 0o644)],
     "link-then-file-below": [("a", "l", "/{victim}", 0o777), ("a/planted", "f", "evil", 0o644)],
@@ -29,6 +32,7 @@ ARCHIVES = {
     ],
     "directory-then-link": [
         ("a", "d", "", 0o755),
+        ("a/x", "f", "evil", 0o644),
         ("a", "l", "/{victim}", 0o777),
         ("a/planted", "f", "evil", 0o644),
     ],
@@ -39,10 +43,14 @@ ARCHIVES = {
         ("c/planted", "f", "evil", 0o644),
         ("a/b/c/planted", "f", "evil", 0o644),
     ],
-    "hard-link-then-file": [("a", "h", "/{victim}/secret", 0o644), ("a", "f", "evil", 0o644)],
-    "hard-link-parent": [("a", "h", DEEP + "{victim}/secret", 0o644), ("a", "f", "evil", 0o644)],
-    "link-mode": [("a", "l", "/{victim}/secret", 0o4777), ("a/", "d", "", 0o4777)],
+    "dot-names": [
+        ("./a", "l", "/{victim}", 0o777),
+        ("a/./planted", "f", "evil", 0o644),
+        ("a//planted", "f", "evil", 0o644),
+    ],
 }
+# an unpacker without any care stops at the second entry of these, so they have no control of their own
+UNCONTROLLED = ("directory-then-link", "parent-name-only")
 
 
 def fill(entries, victim):
@@ -68,73 +76,74 @@ def state(folder):
     ]
 
 
-@pytest.mark.attack("hostile-archive-*", "files", "an archive of a hostile worker unpacked on the host")
-@pytest.mark.parametrize("kind", ARCHIVES)
-def test_hostile_archive(cay, box, scratch, victim, kind):
-    data = hostile.archive(*fill(ARCHIVES[kind], victim))
+@pytest.mark.attack("hostile-listing-*", "files", "the listing of a hostile worker copied to the host")
+@pytest.mark.parametrize("kind", TREES)
+def test_hostile_listing(cay, box, scratch, victim, kind):
+    entries = fill(TREES[kind], victim)
     before = state(victim)
-    if kind not in ("directory-then-link", "link-mode", "link-then-directory"):
-        control(data, scratch, victim, before)
+    if kind not in UNCONTROLLED:
+        control(entries, scratch, victim, before)
     sandbox = box()
     (scratch / "out").mkdir()
-    with hostile.HostileWorker(cay, sandbox.id, hostile.serve_archive(data)) as worker:
+    with hostile.HostileWorker(cay, sandbox.id, hostile.serve_tree(entries)) as worker:
         for destination in (scratch / "out", scratch / "out/new"):
-            done = cay.run("cp", f"{sandbox.id}:/tree", destination, timeout=20)
-            assert done.returncode in (0, 125), done
-        assert "FS_TAR_OUT" in worker.asked, worker.asked
+            # once for the whole, and once for each tail of it: a refused entry must not hide the next
+            for start in range(len(entries)):
+                worker.answer = hostile.serve_tree(entries[start:])
+                done = cay.run("cp", f"{sandbox.id}:/tree", destination, timeout=20)
+                assert done.returncode in (0, 125), done
+        assert "FS_LIST" in worker.asked, worker.asked
     assert state(victim) == before
-    assert set(os.listdir(scratch)) <= {"out", "victim", "control"}
+    assert set(os.listdir(scratch)) <= {"out", "victim"}
 
 
-def control(data, scratch, victim, before):
-    """An unpacker that trusts the archive does reach the victim."""
+def control(entries, scratch, victim, before):
+    """A copier that joins names and opens them does reach the victim."""
     place = scratch / "control" / "a" / "b"
     place.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        for member in tar:
-            try:
-                # the naive way: join and open
-                target = os.path.join(place, member.name)
-                if member.issym():
-                    os.symlink(member.linkname, target)
-                elif member.islnk():
-                    os.link(os.path.join(place, member.linkname), target)
-                elif member.isdir():
-                    os.mkdir(target)
-                else:
-                    with open(target, "wb") as f:
-                        f.write(tar.extractfile(member).read())
-            except OSError:
-                pass
+    for name, kind, value, _ in entries:
+        target = os.path.join(place, name)
+        try:
+            if kind == "l":
+                os.symlink(value, target)
+            elif kind == "d":
+                os.mkdir(target)
+            else:
+                with open(target, "w") as f:
+                    f.write(value)
+        except OSError:
+            pass
     assert state(victim) != before, "the control does not show the attack at work"
     for path in victim.iterdir():
         path.unlink()
     (victim / "secret").write_text("host\n")
     (victim / "secret").chmod(0o600)
-    os.system(f"rm -rf {scratch}/control")
+    shutil.rmtree(scratch / "control")
 
 
-@pytest.mark.attack("hostile-archive-special", "files", "devices and set-uid files in a hostile archive")
-def test_hostile_archive_with_devices(cay, box, scratch):
-    data = hostile.archive(
+@pytest.mark.attack(
+    "hostile-listing-special", "files", "devices and set-uid files in the listing of a hostile worker"
+)
+def test_hostile_listing_with_devices(cay, box, scratch):
+    entries = [
         ("null", "c", "", 0o666),
+        ("disk", "b", "", 0o666),
         ("root", "f", "#!/bin/sh\n", 0o6755),
         ("pipe", "p", "", 0o666),
+        ("open", "d", "", 0o7777),
         ("plain", "f", "x", 0o644),
-    )
+    ]
     sandbox = box()
     (scratch / "out").mkdir()
-    with hostile.HostileWorker(cay, sandbox.id, hostile.serve_archive(data)):
+    with hostile.HostileWorker(cay, sandbox.id, hostile.serve_tree(entries)):
         cay.run("cp", f"{sandbox.id}:/tree", scratch / "out", timeout=20)
-    members = tarfile.open(fileobj=io.BytesIO(data)).getmembers()
-    assert [m.name for m in members if m.ischr() or m.mode & 0o6000] == [
-        "null",
-        "root",
-    ]  # the control: they are in it
-    for path in (scratch / "out").rglob("*"):
-        info = path.lstat()
-        assert not info.st_mode & 0o6000, f"{path} is set-uid on the host"
-        assert path.is_file() or path.is_dir() or path.is_fifo(), f"{path} is a device on the host"
+    found = {p.name: p.lstat() for p in (scratch / "out").rglob("*")}
+    assert "plain" in found  # the control: ordinary entries of the same listing arrive
+    for name, info in found.items():
+        assert not info.st_mode & 0o7000, f"{name} is set-uid on the host"
+        assert stat.S_ISREG(info.st_mode) or stat.S_ISDIR(
+            info.st_mode
+        ), f"{name} is a special file on the host"
 
 
 NONSENSE = {
@@ -173,8 +182,42 @@ def test_nonsense(cay, box, scratch, command, kind):
         assert time.monotonic() - start < 15
         assert worker.asked, "the control: the hostile worker was asked"
     assert done.returncode in (0, 125), done
-    assert b"\x1b" not in done.stdout + done.stderr, "control characters of the sandbox reach the terminal"
     assert sandbox.alive()
+
+
+@pytest.mark.attack(
+    "terminal-escape-*", "files", "control characters of a file name on the operator's terminal"
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fs", "ls", "{id}", "/tmp/e"),
+        ("fs", "find", "{id}", "/tmp/e"),
+        ("procs", "{id}"),
+        ("fs", "cat", "{id}", "/tmp/e/{name}/x"),
+        ("cp", "{id}:/tmp/e/{name}/x", "{scratch}"),
+    ],
+    ids=["ls", "find", "procs", "error", "cp-error"],
+)
+def test_control_characters_on_a_terminal(cay, box, scratch, command):
+    sandbox = box()
+    name = "\x1b]0;owned\x07"
+    script = "import os, sys\nos.makedirs('/tmp/e')\nopen('/tmp/e/' + sys.argv[1], 'w').close()"
+    assert sandbox.exec("python3", "-c", script, name).returncode == 0
+    assert name in os.fsdecode(
+        cay.run("fs", "ls", "--json", sandbox.id, "/tmp/e").stdout.encode().decode("unicode_escape")
+    )
+    screen, terminal = pty.openpty()
+    words = [w.format(id=sandbox.id, name=name, scratch=scratch) for w in command]
+    process = subprocess.Popen(
+        [cay.program, *words], env=cay.env, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    process.wait(timeout=20)
+    os.set_blocking(screen, False)
+    shown = os.read(screen, 65536)
+    os.close(screen)
+    os.close(terminal)
+    assert b"\x1b" not in shown, shown
 
 
 @pytest.mark.attack(

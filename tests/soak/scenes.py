@@ -34,7 +34,7 @@ def kill_caller(soak, process, longest):
 def caller_in_create(soak, sandbox):
     """The sandbox of the killed create is whole, or it is not there at all."""
     name = soak.new_name()
-    kill_caller(soak, soak.cay.start("create", *soak.cay.create_options(name)), 1.5 * soak.create_seconds)
+    kill_caller(soak, soak.cay.start("create", *soak.cay.create_options(name)), soak.create_seconds)
     start = time.monotonic()
     _, info = soak.cay.wait_state(name, ("running", None), SWEPT_SECONDS, start)
     if info is not None:

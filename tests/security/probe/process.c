@@ -24,6 +24,10 @@
 #endif
 #ifndef PTRACE_SEIZE
 #define PTRACE_SEIZE 0x4206
+#define PTRACE_INTERRUPT 0x4207
+#endif
+#ifndef __WALL
+#define __WALL 0x40000000
 #endif
 
 /*
@@ -135,46 +139,75 @@ static int is_foreign(const char *pid)
     return stat(name, &own) < 0 || own.st_dev != st.st_dev || own.st_ino != st.st_ino;
 }
 
-static const char *attack_one(const char *pid)
+/*
+ * Traced while it still was an engine process? It may have become an ordinary command between our look and
+ * our call; then no exec follows, and its executable is a file of ours.
+ */
+static int traced_as_engine(pid_t pid, const char *name)
 {
-    char path[300];
+    int status, engine = 0;
+
+    if (ptrace(PTRACE_SEIZE, pid, 0, 0x10 /* PTRACE_O_TRACEEXEC */) < 0)
+        return 0;
+    for (int i = 0; i < 30 && !engine; i++) {
+        if (waitpid(pid, &status, WNOHANG | __WALL) == pid) {
+            if (!WIFSTOPPED(status))
+                return 0;               /* it ended */
+            engine = status >> 16 == 4; /* PTRACE_EVENT_EXEC */
+            ptrace(PTRACE_CONT, pid, 0, 0);
+        }
+        sleep_ms(1);
+    }
+    engine |= is_foreign(name);
+    ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+    if (waitpid(pid, &status, __WALL) == pid && WIFSTOPPED(status))
+        ptrace(PTRACE_DETACH, pid, 0, 0);
+    return engine;
+}
+
+static const char *attack_one(const char *pid, int all)
+{
+    char path[300], name[300];
     int fd;
 
-    if (exe_writable(pid))
+    if (exe_writable(pid) && is_foreign(pid))
         return "executable can be overwritten";
-    if (ptrace(PTRACE_SEIZE, atoi(pid), 0, 0) == 0) {
-        ptrace(PTRACE_DETACH, atoi(pid), 0, 0);
+    if (!all)
+        return NULL;
+    if (traced_as_engine(atoi(pid), pid))
         return "can be traced";
-    }
     snprintf(path, sizeof(path), "/proc/%s/mem", pid);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd >= 0) {
         close(fd);
-        return "memory can be opened";
+        if (is_foreign(pid))
+            return "memory can be opened";
     }
     /* That descriptors can be counted is the kernel's rule for the root of a namespace; not what they are. */
     for (int i = 0; i < 64; i++) {
         snprintf(path, sizeof(path), "/proc/%s/fd/%d", pid, i);
-        if (readlink(path, path, sizeof(path)) > 0)
+        if (readlink(path, name, sizeof(name)) > 0 && is_foreign(pid))
             return "descriptors can be read";
     }
     return NULL;
 }
 
 /*
- * For SECONDS looks at every process that appears and attacks those that are not ours: catches a worker
- * between its entry and its exec. With `plant` one such process is made first (the control).
+ * hunt SECONDS exe|all [plant]: looks at every process that appears and attacks those that are not ours:
+ * catches a worker between its entry and its exec. `exe` only tries to overwrite its executable. With
+ * `plant` one such process is made first (the control).
  */
 static int hunt(int argc, char **argv)
 {
     time_t end = time(NULL) + atoi(argv[0]);
-    pid_t planted;
+    int all = strcmp(argv[1], "all") == 0;
     char found[256] = "";
     unsigned seen = 0;
+    pid_t planted;
 
     if (on_the_host())
         return untried("never on the host's own processes");
-    planted = argc > 1 ? unsealed_child() : 0;
+    planted = argc > 2 ? unsealed_child() : 0;
     while (!found[0] && time(NULL) < end) {
         DIR *proc = opendir("/proc");
         struct dirent *entry;
@@ -187,7 +220,7 @@ static int hunt(int argc, char **argv)
                 !is_foreign(entry->d_name))
                 continue;
             seen++;
-            how = attack_one(entry->d_name);
+            how = attack_one(entry->d_name, all);
             if (how)
                 snprintf(found, sizeof(found), "pid %.16s: %s", entry->d_name, how);
         }
@@ -480,7 +513,7 @@ static int environ_has(int argc, char **argv)
 const struct attack process_attacks[] = {
     {"exe-write", exe_write, 1},
     {"idle", idle, 0},
-    {"hunt", hunt, 1},
+    {"hunt", hunt, 2},
     {"fds", fds, 0},
     {"fds-of", fds_of, 1},
     {"ptrace", trace, 1},
