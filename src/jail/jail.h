@@ -53,8 +53,9 @@ struct jail_plan {
     bool privileged;              /* root on the host: maps written directly, idmapped mounts */
     struct cgroup *cgroup;        /* borrowed; begun, not finished */
     /* Called while the child builds its root, on another CPU if there is one: finishes the cgroup, and
-     * whatever else the caller has to do before the sandbox is ready. */
-    int (*meanwhile)(void *data, struct cay_error *err);
+     * whatever else the caller has to do before the sandbox is ready. What is written to `init` (borrowed)
+     * is what init finds when it starts. */
+    int (*meanwhile)(void *data, int init, struct cay_error *err);
     void *data;
     const void *init_image, *seccomp; /* seccomp: array of struct sock_filter */
     size_t init_size, seccomp_size;

@@ -317,7 +317,7 @@ static int do_meanwhile(const struct jail_plan *plan, struct wires *wires, struc
     int fds[CGROUP_PARTS + 2];
     size_t n = 0;
     wires->exe = seal_init(plan, err);
-    if (wires->exe < 0 || (plan->meanwhile && plan->meanwhile(plan->data, err) < 0))
+    if (wires->exe < 0 || (plan->meanwhile && plan->meanwhile(plan->data, wires->init[0], err) < 0))
         return -1;
     fds[n++] = wires->exe;
     wires->cgroup = plan->privileged ? cgroup_share(plan->cgroup) : -1;

@@ -124,7 +124,7 @@ struct keeper {
 
     struct proc *procs; /* oldest first */
     size_t n_ended;
-    struct client *clients;
+    struct client *clients, *creator; /* creator: only good until the loop runs */
     size_t n_clients;
     struct spool log;
 };
@@ -135,7 +135,7 @@ void keeper_undo(struct keeper *k); /* cgroup, id range, run directory */
 
 /* link.c */
 int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n, struct cay_error *err);
-void link_start(struct keeper *k);
+void link_start(struct keeper *k, int sock); /* borrowed: jail.sock owns it once the jail is up */
 
 /* proc.c */
 int proc_start(struct keeper *k, const struct msg *request, struct client *client, struct cay_error *err);

@@ -142,12 +142,10 @@ static void on_init(struct watch *watch, uint32_t events)
         life_end(k, CAY_STATE_EXITED, "its init talked nonsense", 0);
 }
 
-void link_start(struct keeper *k)
+void link_start(struct keeper *k, int sock)
 {
-    int flags = fcntl(k->jail.sock, F_GETFL);
-    fcntl(k->jail.sock, F_SETFL, flags | O_NONBLOCK);
-    chan_init(&k->init, k->jail.sock);
-    k->jail.sock = -1;
+    fcntl(sock, F_SETFL, O_RDWR | O_NONBLOCK);
+    chan_init(&k->init, sock);
     k->init_watch = (struct watch){.fd = -1, .ready = on_init};
-    loop_watch(&k->loop, &k->init_watch, k->init.sock, EPOLLIN);
+    loop_watch(&k->loop, &k->init_watch, sock, EPOLLIN);
 }

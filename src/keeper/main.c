@@ -78,6 +78,9 @@ static int make(struct keeper *k, struct chan *creator, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot make an event loop");
     if (take_spec(k, creator, err) < 0)
         return -1;
+    k->creator = client_new(k, creator, true);
+    if (!k->creator)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     k->state = CAY_STATE_CREATING;
     k->reason = "being made";
     k->created_ms = cay_wall_ms();
@@ -114,13 +117,8 @@ int main(int argc, char **argv)
     /* Not earlier: a clone of a process that is not dumpable has a /proc entry that only root may write,
      * and rootless the id map is written there by us. */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    link_start(k);
     life_up(k);
     loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
-    struct client *first = client_new(k, &creator, true);
-    if (!first)
-        return 1;
-    client_send(first, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
-    client_serve(first); /* a first command may have come along with the spec */
+    client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
     return loop_run(&k->loop) < 0;
 }

@@ -142,11 +142,16 @@ static void plan_programs(struct keeper *k, struct jail_plan *plan)
     plan->init_size = (size_t)(cay_init_image_end - cay_init_image);
 }
 
-/* While the child builds its root. */
-static int finish_our_side(void *data, struct cay_error *err)
+/* While the child builds its root. A first command that came along with the spec is sent on to init here:
+ * init finds it when it starts. */
+static int finish_our_side(void *data, int init, struct cay_error *err)
 {
     struct keeper *k = data;
-    return cgroup_finish(&k->cgroup, err) < 0 ? -1 : client_listen(k, err);
+    if (cgroup_finish(&k->cgroup, err) < 0 || client_listen(k, err) < 0)
+        return -1;
+    link_start(k, init);
+    client_serve(k->creator);
+    return 0;
 }
 
 static int start(struct keeper *k, struct parts *parts, struct cay_error *err)

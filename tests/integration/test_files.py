@@ -20,7 +20,7 @@ NAMES = [b"plain", b"with space", b"new\nline", "ümläut \U0001f3dd".encode(), 
 
 
 def stat(cay, box, path, *options):
-    return cay.json("fs", "stat", "--json", *options, box, path)[0]
+    return cay.json("fs", "stat", "--json", *options, box, path)
 
 
 def raw(cay, *args, **more):
@@ -352,7 +352,7 @@ def make_tree(top):
     os.utime(top / "file", (1_000_000_000, 1_000_000_000))
 
 
-def tree(top):
+def tree(top, times=True):
     found = {}
     for path in sorted(pathlib.Path(top).rglob("*")):
         name, st = str(path.relative_to(top)), path.lstat()
@@ -361,7 +361,8 @@ def tree(top):
         elif path.is_dir():
             found[name] = ("dir", st.st_mode & 0o777)
         else:
-            found[name] = ("file", st.st_mode & 0o777, hashlib.sha256(path.read_bytes()).hexdigest(), int(st.st_mtime))
+            found[name] = ("file", st.st_mode & 0o777, hashlib.sha256(path.read_bytes()).hexdigest(),
+                           int(st.st_mtime) if times else 0)
     return found
 
 
@@ -371,7 +372,7 @@ def test_cp_directory_both_ways(cay, box, tmp_path):
     assert cay.run("exec", box, "-c", "cd /tmp/tree; readlink link broken; cat link; test -x sub/script && test -d empty "
                    "&& echo ok").stdout == "file\n/no/such\ncontentok\n"
     cay.run("cp", f"{box}:/tmp/tree", tmp_path / "back", check=True)
-    assert tree(tmp_path / "back") == tree(tmp_path / "t")
+    assert tree(tmp_path / "back", times=False) == tree(tmp_path / "t", times=False)
 
 
 def test_tar_streams_both_ways(cay, box, tmp_path):
@@ -388,7 +389,7 @@ def test_tar_streams_both_ways(cay, box, tmp_path):
 def test_tar_of_many_formats(cay, box, tmp_path):
     for number, form in enumerate((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)):
         buffer = io.BytesIO()
-        long = "d" * 90 + "/" + "e" * 90 + "/" + ("f" * 60 if form == tarfile.USTAR_FORMAT else "f" * 200)
+        long = "d" * 70 + "/" + "e" * 70 + "/" + "f" * (60 if form == tarfile.USTAR_FORMAT else 200)
         with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
             for name in ("plain", long):
                 entry = tarfile.TarInfo(name)
@@ -397,8 +398,6 @@ def test_tar_of_many_formats(cay, box, tmp_path):
             link = tarfile.TarInfo("hard")
             link.type, link.linkname = tarfile.LNKTYPE, "plain"
             tar.addfile(link)
-        if form == tarfile.USTAR_FORMAT and len(long) > 255:
-            continue
         cay.run("cp", "-", f"{box}:/tmp/form{number}", input=buffer.getvalue(), text=False, check=True)
         assert cay.run("fs", "cat", box, f"/tmp/form{number}/{long}").stdout == "hello"
         assert stat(cay, box, f"/tmp/form{number}/hard")["links"] == 2

@@ -19,6 +19,16 @@ ENGINE, KERNEL, EXHAUSTION, FILES = "engine", "kernel", "exhaustion", "files"
 # CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE SYS_CHROOT SETFCAP
 CAPABILITIES = "800404fb"
 
+# The nested profile shows /proc as the kernel has it, because a namespace inside may mount a new one only
+# then. These belong to namespaces of the sandbox; every user may set up a watch on the pressure files.
+OF_A_NAMESPACE = " ".join(
+    f"/proc/{name}"
+    for name in (
+        *("sys/fs/mqueue", "sys/net", "sys/user", "sys/kernel/shm", "sys/kernel/msg", "sys/kernel/sem"),
+        *("sys/kernel/auto_msgmni", "sys/kernel/hostname", "sys/kernel/domainname", "pressure"),
+    )
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Attack:
@@ -52,8 +62,9 @@ TABLE = (
         "init-killed                      | signal 1 9                | inside signal child 9        | all",
         "init-stopped                     | signal 1 19               | inside signal child 19       | all",
         "init-working-directory-entered   | root-of 1                 | inside root-of child",
-        "proc-sys-file-written            | sweep-write /proc/sys     | host                         | all",
-        "proc-file-written                | sweep-write /proc         | host                         | all",
+        "proc-sys-file-written            | sweep-write /proc/sys     | host                         | walled",
+        "proc-file-written                | sweep-write /proc         | host                         | walled",
+        f"proc-file-of-the-host-written   | sweep-write /proc {OF_A_NAMESPACE} | host sweep-write /proc | nested",
         "sys-file-written                 | sweep-write /sys          | host                         | all",
         "core-pattern-written             | write-open /proc/sys/kernel/core_pattern | host          | all",
         "caches-of-the-host-dropped       | write-open /proc/sys/vm/drop_caches      | host          | all",
@@ -61,7 +72,8 @@ TABLE = (
         "keys-of-the-host-listed          | visible /proc/keys        | host                         | all",
         "timers-of-the-host-listed        | visible /proc/timer_list  | host                         | all",
         "firmware-read                    | visible /sys/firmware     | host                         | all",
-        "interrupts-of-the-host-counted   | visible /proc/interrupts  | host                         | all",
+        "interrupts-of-the-host-counted   | visible /proc/interrupts  | host                         | walled",
+        "pressure-of-the-host-read        | visible /proc/pressure    | host                         | walled",
         "kernel-log-read                  | visible /proc/kmsg /dev/kmsg /proc/kcore | host visible /dev/kmsg | all",
         "page-frames-of-the-host-counted  | visible /proc/kpagecount /proc/kpageflags /proc/kpagecgroup | host | all",
         "debug-and-trace-files-read       | visible /sys/kernel/debug /sys/kernel/tracing /sys/kernel/slab /sys/fs/bpf | host | all",
@@ -158,7 +170,6 @@ TABLE = (
         "capability-at-all                | caps 0                    | inside-default               | strict",
         "seccomp-missing                  | status-lacks Seccomp 2    | host                         | all",
         "no-new-privs-missing             | status-lacks NoNewPrivs 1 | host                         | all",
-        "nested-fresh-proc                | nested proc {tmp}         | ns                           | nested",
         "nested-fresh-sysfs               | nested sysfs {tmp}        | ns                           | nested",
         "nested-mask-unmounted            | nested umount /proc/keys  | ns umount /proc              | nested",
         "nested-read-only-lifted          | nested remount-rw /probe  | ns mount remount-rw /proc    | nested",

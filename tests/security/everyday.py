@@ -6,7 +6,7 @@ A row: id, the tools that the host must have for it, a shell script, what its ou
 
 TOOLS = [
     ("sh-pipeline", "sh", "seq 1 1000 | sort -rn | head -1", "1000"),
-    ("bash-job-control", "bash", "set -m; sleep 5 & kill %1; wait; echo ended", "ended"),
+    ("bash-job-control", "bash", "bash -c 'set -m; sleep 60 & kill %1; wait; echo ended'", "ended"),
     ("bash-process-substitution", "bash", """bash -c 'diff <(echo a) <(echo a) && echo same'""", "same"),
     (
         "coreutils",

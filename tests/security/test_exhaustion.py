@@ -166,13 +166,12 @@ def test_output_flood(cay, box):
     assert amount > 64 * MIB  # the control: so much comes in a second
     sandbox = box()
     with bounded_memory(keeper_of(sandbox), 16 * MIB):
-        done = cay.run("exec", "--timeout", "2", "--json", sandbox.id, "--", "yes", timeout=30)
-        result = json.loads(done.stdout.splitlines()[-1])
-        assert result["truncated"] is True and result["timed_out"] is True, {
-            k: v for k, v in result.items() if k not in ("stdout", "stderr")
-        }
-        assert len(done.stdout) < 40 * MIB
-    assert disk_use(cay.top) < 32 * MIB
+        done = cay.run("exec", "--timeout", "2", "--json", sandbox.id, "--", "yes", timeout=60)
+    result = json.loads(done.stdout)
+    size = len(result.pop("stdout"))
+    assert result["truncated"] is True and result["timed_out"] is True, result
+    assert size <= 64 * MIB, size
+    assert disk_use(cay.top) < 64 * MIB
 
 
 def disk_use(folder):
@@ -233,6 +232,8 @@ def test_input_flood(cay, box):
                 sent += os.write(writer.stdin.fileno(), b"x" * 65536)
             except BlockingIOError:
                 time.sleep(0.02)
+            except BrokenPipeError:
+                raise AssertionError(f"the caller gave up instead of waiting: {writer.stderr.read()}")
         assert sent > 0  # the control: the flood did flow until it was held back
         assert sent < 64 * MIB, "nobody held the writer back"
         quick(cay, sandbox)
@@ -339,8 +340,9 @@ def test_budget_of_a_user(cay, box, places, probe_dir, what, amount):
     greedy, neighbour = box("--pids", "64"), box()
     greedy.background("/probe/probe", what, "4000", "20")
     time.sleep(1)
-    places["nobody"].run(what, "16").must_win()
-    neighbour.run(what, "16").must_win()
+    for place in ("nobody", "host"):
+        assert places[place].run(what, "16").kind == harness.WON, f"the sandbox took it from {place}"
+    assert neighbour.run(what, "16").kind == harness.WON, "the sandbox took it from its neighbour"
     quick(cay, neighbour)
 
 

@@ -75,7 +75,17 @@ static int write_text(int argc, char **argv)
     return judge(write(fd, argv[1], strlen(argv[1])), argv[0]);
 }
 
-static int sweep(const char *dir, int depth, char *found, size_t size, long *seen)
+/* Paths that `except` (a NULL-terminated list of beginnings) names are left alone. */
+static int is_excepted(const char *path, char **except)
+{
+    for (; *except; except++) {
+        if (strncmp(path, *except, strlen(*except)) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int sweep(const char *dir, int depth, char *found, size_t size, long *seen, char **except)
 {
     DIR *handle = depth > 24 ? NULL : opendir(dir);
     struct dirent *entry;
@@ -92,10 +102,10 @@ static int sweep(const char *dir, int depth, char *found, size_t size, long *see
             continue;
         if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) >= sizeof(path))
             continue;
-        if (lstat(path, &st) < 0)
+        if (is_excepted(path, except) || lstat(path, &st) < 0)
             continue;
         if (S_ISDIR(st.st_mode)) {
-            sweep(path, depth + 1, found, size, seen);
+            sweep(path, depth + 1, found, size, seen, except);
         } else if (S_ISREG(st.st_mode)) {
             (*seen)++;
             fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -110,14 +120,14 @@ static int sweep(const char *dir, int depth, char *found, size_t size, long *see
     return found[0] != 0;
 }
 
-/* sweep-write DIR: the first file below it that can be opened for writing. */
+/* sweep-write DIR [EXCEPT...]: the first file below it that can be opened for writing. */
 static int sweep_write(int argc, char **argv)
 {
     char found[4096] = "";
     long seen = 0;
 
-    (void)argc;
-    if (sweep(argv[0], 0, found, sizeof(found), &seen))
+    (void)argc; /* argv ends with a NULL */
+    if (sweep(argv[0], 0, found, sizeof(found), &seen, argv + 1))
         return won("%s can be written", found);
     return refused_by("none of %ld files below %s", seen, argv[0]);
 }
