@@ -67,6 +67,7 @@ struct jail {
     int sock;    /* to init */
     int meminfo; /* to rewrite /proc/meminfo; -1 if there is none */
     int disk;    /* the file system that holds what is written, for its numbers only */
+    int mounts;  /* holds the mount namespace; see start.c */
     bool idmapped; /* image files show their own owners */
 };
 

@@ -312,6 +312,17 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, 
     return result;
 }
 
+/*
+ * Taking a mount namespace down waits for an RCU grace period, about a millisecond. Init's death must not wait
+ * for that: we hold the namespace, and it goes with us, when nobody waits any more.
+ */
+static int hold_mounts(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static int do_meanwhile(const struct jail_plan *plan, struct wires *wires, struct cay_error *err)
 {
     int fds[CGROUP_PARTS + 2];
@@ -359,7 +370,7 @@ static int await_exec(int sync, struct jail *out, struct cay_error *err)
 int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error *err)
 {
     struct wires wires;
-    struct jail jail = {.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1};
+    struct jail jail = {.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
     int result = -1;
     if (wires_init(&wires, err) < 0 || clone_child(plan, &wires, &jail, err) < 0)
         goto done;
@@ -368,6 +379,7 @@ int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error 
     if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0) {
         /* A child that failed has said why: that counts more than our not reaching it. */
         struct cay_error ours;
+        jail.mounts = hold_mounts(jail.pid);
         int mine = do_meanwhile(plan, &wires, &ours);
         if (mine < 0 && ours.sys_errno != EPIPE && ours.sys_errno != ECONNRESET)
             cay_fail_copy(err, ours.code, ours.sys_errno, ours.text);
@@ -395,4 +407,5 @@ void jail_done(struct jail *jail)
     close_fd(&jail->sock);
     close_fd(&jail->meminfo);
     close_fd(&jail->disk);
+    close_fd(&jail->mounts);
 }

@@ -110,7 +110,8 @@ struct keeper {
     const char *reason;
     char reason_text[160];
     enum phase phase;
-    bool remove; /* leave no record */
+    bool remove;     /* leave no record */
+    bool unkillable; /* something in its cgroup does not die */
     char boot_id[40];
     uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
     uint64_t oom_seen;

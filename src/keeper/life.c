@@ -134,10 +134,16 @@ static void conclude(struct keeper *k)
 static void on_retry(struct timer *timer)
 {
     struct keeper *k = container_of(timer, struct keeper, retry_timer);
-    if (cgroup_remove(&k->cgroup) < 0 && errno == EBUSY && ++k->retries < RETRIES) {
-        timer_set(&k->loop, &k->retry_timer, cay_now_us() + RETRY_US);
-        return;
+    if (cgroup_remove(&k->cgroup) < 0 && errno == EBUSY) {
+        if (++k->retries < RETRIES) {
+            timer_set(&k->loop, &k->retry_timer, cay_now_us() + RETRY_US);
+            return;
+        }
+        /* Never waited for: it is told, and the run directory stays for the next one who looks. */
+        k->unkillable = true;
+        k->reason = "some of its processes cannot be killed yet";
     }
+    cgroup_done(&k->cgroup);
     conclude(k);
 }
 

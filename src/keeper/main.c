@@ -106,7 +106,7 @@ int main(int argc, char **argv)
     k->id = argv[1];
     k->status_fd = STATUS_FD;
     k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd = -1;
-    k->jail = (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1};
+    k->jail = (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {
         const struct msg msg = {.type = MSG_ERROR, .code = err.code, .sys_errno = (uint64_t)err.sys_errno,

@@ -192,11 +192,14 @@ int keeper_setup(struct keeper *k, struct cay_error *err)
 
 void keeper_undo(struct keeper *k)
 {
-    if (k->cgroup.kind != CGROUP_NONE) {
-        cgroup_remove(&k->cgroup);
+    if (k->cgroup.kind != CGROUP_NONE && cgroup_remove(&k->cgroup) == 0)
         cgroup_done(&k->cgroup);
-    }
+    if (k->unkillable)
+        return;
     ids_release(k->cay.run, k->id_range);
     k->id_range = 0;
-    cay_remove_tree_at(k->cay.run, k->id);
+    unlinkat(k->run_dir, "ctl", 0);
+    unlinkat(k->run_dir, "status", 0);
+    if (unlinkat(k->cay.run, k->id, AT_REMOVEDIR) < 0)
+        cay_remove_tree_at(k->cay.run, k->id);
 }

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int add_alias(const char *key, const char *value, void *data, struct cay_error *err)
 {
@@ -29,12 +30,15 @@ int config_load(const struct cay *cay, struct config *out, struct cay_error *err
         *out = config;
         return 0;
     }
-    text = fd < 0 ? NULL : malloc(CAY_MAX_CONFIG + 1);
-    ssize_t n = text ? cay_read_all(fd, text, CAY_MAX_CONFIG + 1) : -1;
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return cay_fail_errno(err, errno, "cannot read %s", cay->config_path);
+    if (!S_ISREG(st.st_mode) || st.st_size > CAY_MAX_CONFIG)
+        return cay_fail(err, CAY_E_INVALID, "%s is no file, or larger than %u bytes", cay->config_path, CAY_MAX_CONFIG);
+    text = malloc((size_t)st.st_size + 1);
+    ssize_t n = text ? cay_read_all(fd, text, (size_t)st.st_size) : -1;
     if (n < 0)
         return cay_fail_errno(err, errno, "cannot read %s", cay->config_path);
-    if ((size_t)n > CAY_MAX_CONFIG)
-        return cay_fail(err, CAY_E_TOO_LARGE, "%s is larger than %u bytes", cay->config_path, CAY_MAX_CONFIG);
     const struct opt_section sections[] = {
         {.name = "image", .each = add_alias, .data = &config},
         /* The first option is the id, which cannot have a default. */

@@ -23,7 +23,10 @@ static void write_lost(struct cay *cay, const char *id, const struct status *las
 {
     char boot_id[40];
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    struct stat st;
     autofd int dir = home_open(cay->sandboxes, id);
+    if (dir >= 0 && fstatat(dir, "status", &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return; /* its keeper wrote down how it ended, but could not clean up */
     home_boot_id(boot_id);
     struct status lost = known ? *last : (struct status){0};
     bool rebooted = known && last->boot_id && strcmp(last->boot_id, boot_id) != 0;

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bind mounts: read-only and read-write, nested, files, and who owns what."""
 import os
+import pathlib
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -11,11 +14,8 @@ OWNER = 12345
 
 
 @pytest.fixture
-def folder(tmp_path_factory):
+def folder():
     """A directory that the sandbox's ids may reach by path: pytest's own are closed to others."""
-    import pathlib
-    import shutil
-    import tempfile
     top = pathlib.Path(tempfile.mkdtemp(prefix="caym-", dir="/var/tmp"))
     top.chmod(0o755)
     yield top
@@ -44,12 +44,19 @@ def test_nested_parents_before_children(cay, make, folder):
     for name in ("a", "b", "c"):
         (folder / name).mkdir()
         (folder / name / "me").write_text(name)
+    (folder / "b" / "y").mkdir()  # a mount point cannot be made in what is mounted read-only
     # given in the wrong order
     box = make("-v", f"{folder}/c:/mnt/p/x/y", "-v", f"{folder}/b:/mnt/p/x:ro", "-v", f"{folder}/a:/mnt/p")
     assert cay.sh(box, "cat /mnt/p/me /mnt/p/x/me /mnt/p/x/y/me").stdout == "abc"
     done = cay.sh(box, "echo 1 > /mnt/p/n; echo 1 > /mnt/p/x/n; echo 1 > /mnt/p/x/y/n")
     assert done.stderr.count("Read-only") == 1
     assert (folder / "a" / "n").exists() and (folder / "c" / "n").exists() and not (folder / "b" / "n").exists()
+
+
+def test_no_mount_point_below_a_read_only_mount(fresh, folder):
+    (folder / "a").mkdir()
+    refused(fresh.run("create", "-v", f"{folder}/a:/p/x", "-v", f"{folder}:/p:ro", "-v", f"{folder}/a:/p/no"), "/p/no")
+    assert fresh.ids() == [] and sorted(p.name for p in folder.iterdir()) == ["a"]
 
 
 def test_file_mounts(cay, make, folder):
@@ -74,7 +81,7 @@ def test_a_directory_of_an_ordinary_user(cay, make, folder, user):
     """Inside it belongs to the sandbox's user, and what is written there belongs to its owner on the host."""
     os.chown(folder, OWNER, OWNER)
     folder.chmod(0o700)
-    (folder / "old").write_text("readable")
+    (folder / "old").write_text("readable\n")
     (folder / "old").chmod(0o600)
     os.chown(folder / "old", OWNER, OWNER)
     box = make("-v", f"{folder}:/work", *(("-u", user) if user else ()))

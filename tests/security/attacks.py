@@ -25,7 +25,13 @@ OF_A_NAMESPACE = " ".join(
     f"/proc/{name}"
     for name in (
         *("sys/fs/mqueue", "sys/net", "sys/user", "sys/kernel/shm", "sys/kernel/msg", "sys/kernel/sem"),
-        *("sys/kernel/auto_msgmni", "sys/kernel/hostname", "sys/kernel/domainname", "pressure"),
+        *(
+            "sys/kernel/auto_msgmni",
+            "sys/kernel/hostname",
+            "sys/kernel/domainname",
+            "sys/kernel/ns_last_pid",
+            "pressure",
+        ),
     )
 )
 

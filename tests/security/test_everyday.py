@@ -77,7 +77,8 @@ def test_install_a_package(cay, box, package, how):
     sandbox = box()
     cay.run("cp", package, f"{sandbox.id}:/tmp/cay-hello.deb", check=True)
     done = sandbox.sh(
-        f"export DEBIAN_FRONTEND=noninteractive; {how} && cay-hello && dpkg -s cay-hello && apt-get remove -y cay-hello && ! test -e /usr/bin/cay-hello"
+        f"export DEBIAN_FRONTEND=noninteractive; {how} && cay-hello && dpkg -s cay-hello"
+        " && apt-get remove -y cay-hello && ! test -e /usr/bin/cay-hello"
         " && echo removed",
         timeout=120,
     )
@@ -92,12 +93,17 @@ def test_apt_update_from_a_local_repository(cay, box, package):
     cay.run("cp", package, f"{sandbox.id}:/tmp/cay-hello.deb", check=True)
     done = sandbox.sh(
         "mkdir -p /tmp/repo && mv /tmp/cay-hello.deb /tmp/repo && cd /tmp/repo && "
-        "(dpkg-deb -f cay-hello.deb; echo Filename: ./cay-hello.deb; echo Size: $(stat -c %s cay-hello.deb); echo SHA256: $(sha256sum cay-hello.deb | cut -d' ' -f1)) > Packages && "
+        "(dpkg-deb -f cay-hello.deb; echo Filename: ./cay-hello.deb; echo Size: $(stat -c %s cay-hello.deb);"
+        " echo SHA256: $(sha256sum cay-hello.deb | cut -d' ' -f1)) > Packages && "
         "echo 'deb [trusted=yes] file:/tmp/repo ./' > /etc/apt/sources.list && rm -rf /etc/apt/sources.list.d && "
         "apt-get update && apt-get install -y cay-hello && cay-hello",
         timeout=180,
     )
     assert "hello from a package" in done.stdout, f"{done.stdout[-1500:]}{done.stderr[-1500:]}"
+
+
+def digest(text):
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +113,10 @@ def wheel(workshop):
     files = {
         "cayhello.py": "def main():\n    print('hello from a wheel')\n",
         "cayhello-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: cayhello\nVersion: 1.0\n",
-        "cayhello-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "cayhello-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         "cayhello-1.0.dist-info/entry_points.txt": "[console_scripts]\ncayhello = cayhello:main\n",
     }
-    record = "".join(
-        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},{len(text)}\n"
-        for name, text in files.items()
-    )
+    record = "".join(f"{name},sha256={digest(text)},{len(text)}\n" for name, text in files.items())
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)
@@ -133,7 +136,8 @@ def test_pip_installs_a_wheel_into_a_venv(cay, box, wheel):
     sandbox = box()
     cay.run("cp", wheel, f"{sandbox.id}:/tmp/{wheel.name}", check=True)
     done = sandbox.sh(
-        f"cd /tmp && /usr/bin/python3 -m venv v && v/bin/pip install --no-index /tmp/{wheel.name} && v/bin/cayhello && v/bin/pip list --disable-pip-version-check",
+        f"cd /tmp && /usr/bin/python3 -m venv v && v/bin/pip install --no-index /tmp/{wheel.name}"
+        " && v/bin/cayhello && v/bin/pip list --disable-pip-version-check",
         timeout=180,
     )
     assert "hello from a wheel" in done.stdout, f"{done.stdout[-1500:]}{done.stderr[-1500:]}"

@@ -147,8 +147,10 @@ def bounded_memory(pid, limit):
     peak, over = [0], threading.Event()
 
     def look():
-        while not over.wait(0.02):
+        while True:
             peak[0] = max(peak[0], harness.memory_of(pid))
+            if over.wait(0.02):
+                return
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -266,7 +268,8 @@ def test_host_disk_is_not_filled(cay, box, scratch, places):
     sandbox = box("--disk", "32M", "--memory", "128M")
     before = free()
     sandbox.sh(
-        "for d in / /var /root /tmp /home /etc /usr /run /dev/shm /dev /opt; do dd if=/dev/zero of=$d/hog bs=1M count=256; done; sync",
+        "for d in / /var /root /tmp /home /etc /usr /run /dev/shm /dev /opt; do "
+        "dd if=/dev/zero of=$d/hog bs=1M count=256; done; sync",
         timeout=120,
     )
     assert before - free() < 96 * MIB

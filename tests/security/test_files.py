@@ -112,7 +112,8 @@ def test_write_through_a_link(cay, trap, workshop, scratch, kind):
     (scratch / "folder/new").write_text("overwritten\n")
     sandbox = trap("absolute-link")
     sandbox.must(
-        f"rm -r /tmp/t; mkdir /tmp/t; echo own > /tmp/t/own; ln -s {victim} /tmp/t/dir; ln -s {marker.path} /tmp/t/l"
+        "rm -r /tmp/t; mkdir /tmp/t; echo own > /tmp/t/own; "
+        f"ln -s {victim} /tmp/t/dir; ln -s {marker.path} /tmp/t/l"
     )
     assert (
         host_path(sandbox, f"/tmp/t/dir/{marker.path.name}").read_text() == marker.text + "\n"
@@ -203,7 +204,8 @@ def test_copy_out_twice_through_a_link(cay, box, scratch):
 def test_copy_out_special_files(cay, box, scratch):
     sandbox = box()
     sandbox.must(
-        "mkdir /tmp/tree; mkfifo /tmp/tree/pipe; cp /bin/true /tmp/tree/suid; chmod 6755 /tmp/tree/suid; echo x > /tmp/tree/plain"
+        "mkdir /tmp/tree; mkfifo /tmp/tree/pipe; echo x > /tmp/tree/plain; "
+        "cp /bin/true /tmp/tree/suid; chmod 6755 /tmp/tree/suid"
     )
     assert sandbox.must("stat -c %a /tmp/tree/suid").strip() == "6755"  # the control: it is set-uid inside
     cay.run("cp", f"{sandbox.id}:/tmp/tree", scratch / "out", timeout=20)
