@@ -4,10 +4,11 @@
  *
  *   exec [--rounds N] [--warmup N] [--lists N] ID...
  *
- * Each round takes the next sandbox in turn and samples, one after the other: fork+exec of /bin/true on the
- * host, cay_run of /bin/true inside it, and attach (cay_get + cay_info). --lists adds that many cay_list of
- * everything alive. Output as spawn prints it: LABEL TAB ok TAB nanoseconds,...; "listed" is the number of
- * sandboxes that cay_list found. State and run directory come from the environment, as for any caller.
+ * Each round takes the next sandbox in turn and samples, one after the other: fork+exec of
+ * /bin/true on the host, cay_run of /bin/true inside it, and attach (cay_get + cay_info). --lists
+ * adds that many cay_list of everything alive. Output as spawn prints it: LABEL TAB ok TAB
+ * nanoseconds,...; "listed" is the number of sandboxes that cay_list found. State and run
+ * directory come from the environment, as for any caller.
  */
 #include <errno.h>
 #include <spawn.h>
@@ -164,7 +165,11 @@ int main(int argc, char **argv)
     const struct {
         const char *name;
         long *value;
-    } options[] = {{"--rounds", &bench.rounds}, {"--warmup", &bench.warmup}, {"--lists", &bench.lists}};
+    } options[] = {
+        {"--rounds", &bench.rounds},
+        {"--warmup", &bench.warmup},
+        {"--lists", &bench.lists},
+    };
     const size_t n_options = sizeof options / sizeof *options;
     int at = 1;
 

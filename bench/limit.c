@@ -4,11 +4,11 @@
  *
  *   limit ROOTFS MOUNTPOINT CMD [ARG...]
  *
- * One clone3 makes all seven namespaces, the parent writes the id maps, the child mounts a tmpfs for the
- * upper layer, an overlay over ROOTFS and proc, pivots and execs. No cgroup, no seccomp, no supervisor, no
- * output capture, no cleanup beyond what the kernel does by itself: nothing that isolates can be cheaper.
- * bench/run times it beside the real programs; both paths must be searchable by everyone, because the
- * child opens them as uid 1000000.
+ * One clone3 makes all seven namespaces, the parent writes the id maps, the child mounts a tmpfs
+ * for the upper layer, an overlay over ROOTFS and proc, pivots and execs. No cgroup, no seccomp,
+ * no supervisor, no output capture, no cleanup beyond what the kernel does by itself: nothing that
+ * isolates can be cheaper. bench/run times it beside the real programs; both paths must be
+ * searchable by everyone, because the child opens them as uid 1000000.
  */
 #include <errno.h>
 #include <fcntl.h>

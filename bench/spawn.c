@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times process starts, so that the cost of the language that drives the benchmark is not in the figures.
+ * Times process starts, so that the cost of the language that drives the benchmark is not in the
+ * figures.
  *
  *   spawn [--rounds N] [--warmup N] [--parallel N] LABEL CMD [ARG...] [+++ LABEL CMD [ARG...]]...
  *
  * One sample is vfork to the end of waitpid. Commands are interleaved round-robin and each round
- * starts one further along, so that drift and the neighbour's after-effects hit all of them alike. {n} in
- * an argument becomes a number that no other start has; a first word @FILE names a mount namespace in which
- * the command runs (for programs that need another view of the host than their neighbours). With --parallel N the first command is started N
- * times at once and the samples are the times from the common start to each end, in order of ending.
+ * starts one further along, so that drift and the neighbour's after-effects hit all of them alike.
+ * {n} in an argument becomes a number that no other start has; a first word @FILE names a mount
+ * namespace in which the command runs (for programs that need another view of the host than their
+ * neighbours). With --parallel N the first command is started N times at once and the samples are
+ * the times from the common start to each end, in order of ending.
  *
- * stdout, one line for a label: LABEL TAB ok|failed:STATUS TAB sample,sample,... in nanoseconds. A command
- * that fails is not started again. Standard input and output of the commands are /dev/null.
+ * stdout, one line for a label: LABEL TAB ok|failed:STATUS TAB sample,sample,... in nanoseconds. A
+ * command that fails is not started again. Standard input and output of the commands are
+ * /dev/null.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -79,8 +82,8 @@ static char *expand(const char *arg, unsigned long serial)
     return out;
 }
 
-/* What posix_spawn does, and setns, which it cannot do. The child only makes system calls: it shares our
- * memory until it execs. */
+/* What posix_spawn does, and setns, which it cannot do. The child only makes system calls: it shares
+ * our memory until it execs. */
 static pid_t spawn(const struct command *command, int devnull, char **argv)
 {
     pid_t pid = vfork();
@@ -235,7 +238,8 @@ int main(int argc, char **argv)
         at += 2;
     }
     if (at >= argc || argv[at][0] == '-') {
-        fprintf(stderr, "usage: spawn [--rounds N] [--warmup N] [--parallel N] LABEL CMD... [+++ ...]\n");
+        fprintf(stderr, "usage: spawn [--rounds N] [--warmup N] [--parallel N] LABEL CMD [ARG...] "
+                        "[+++ ...]\n");
         return 125;
     }
     plan.serial = (unsigned long)getpid() * 100000u;

@@ -96,6 +96,15 @@ static void set_limits(uint64_t files)
     setrlimit(RLIMIT_NOFILE, &want);
 }
 
+/* A descriptor of ours behind a magic link could lead out of the root (CVE-2024-21626): the kernel tells. */
+static int inside(struct cay_error *err)
+{
+    char path[CAY_MAX_PATH];
+    if (syscall(SYS_getcwd, path, sizeof(path)) > 0 && path[0] == '/')
+        return 0;
+    return cay_fail(err, CAY_E_DENIED, "the working directory is not inside of the sandbox");
+}
+
 static int enter_cwd(const char *cwd, const struct account *account, struct cay_error *err)
 {
     if (!cwd || !*cwd) {
@@ -104,7 +113,7 @@ static int enter_cwd(const char *cwd, const struct account *account, struct cay_
         return chdir("/") == 0 ? 0 : cay_fail_errno(err, errno, "cannot enter '/'");
     }
     if (chdir(cwd) == 0)
-        return 0;
+        return inside(err);
     /* No errno here: ENOENT with NOT_FOUND means that the command itself was not found. */
     if (errno == ENOENT)
         return cay_fail(err, CAY_E_NOT_FOUND, "no directory '%s' in the sandbox to run in", cwd);

@@ -15,22 +15,30 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+
+/* The bit of O_TMPFILE that is not O_DIRECTORY. */
+#define O_TMPFILE_BIT 020000000
 
 #define BIT(cap) (1ULL << (cap))
 
+#define EVERYDAY                                                                                        \
+    (BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_SETUID) |     \
+     BIT(CAP_SETGID) | BIT(CAP_SETFCAP) | BIT(CAP_KILL) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT))
+
+/* Nested has no more than default: a user namespace made inside starts with all capabilities over itself,
+ * and none over our mounts, which are locked there. */
 static const uint64_t kept[] = {
-    [CAY_PROFILE_DEFAULT] = BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) |
-                            BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_SETFCAP) | BIT(CAP_KILL) |
-                            BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT),
+    [CAY_PROFILE_DEFAULT] = EVERYDAY,
     [CAY_PROFILE_STRICT] = 0,
-    /* A user namespace made inside is bounded by this too, and agents that bring their own sandbox mount
-     * and configure loopback in theirs. All of it is relative to the sandbox's own user namespace. */
-    [CAY_PROFILE_NESTED] = ~0ULL,
+    [CAY_PROFILE_NESTED] = EVERYDAY,
 };
 
-static int drop_capabilities(enum cay_profile profile)
+static int drop_capabilities(const struct jail_plan *plan)
 {
-    uint64_t keep = kept[profile];
+    uint64_t keep = kept[plan->profile];
+    if (plan->no_setid)
+        keep &= ~BIT(CAP_SETFCAP);
     for (int cap = 0; cap < 64; cap++) {
         if (keep & BIT(cap))
             continue;
@@ -41,8 +49,6 @@ static int drop_capabilities(enum cay_profile profile)
         }
     }
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    if (profile == CAY_PROFILE_NESTED)
-        return 0;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {
         {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
@@ -62,13 +68,55 @@ static void lower_limit(int resource, uint64_t wish)
     setrlimit(resource, &limit);
 }
 
-static int load_filter(const struct jail_plan *plan)
+static int load_filter(const struct sock_filter *filter, size_t n)
 {
-    struct sock_fprog program = {
-        .len = (unsigned short)(plan->seccomp_size / sizeof(struct sock_filter)),
-        .filter = (struct sock_filter *)plan->seccomp,
-    };
+    struct sock_fprog program = {.len = (unsigned short)n, .filter = (struct sock_filter *)filter};
     return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program);
+}
+
+/*
+ * A second filter for sandboxes that may write where others on the host can reach and what they write belongs
+ * to the host's root: no file of theirs may become set-uid or set-gid. System calls that carry a mode, where
+ * it is, and where the flags are that make it count (-1: always). openat2 hides its mode in memory: it is
+ * told not to exist, and everybody has a way without it.
+ */
+static const struct {
+    int number, mode, flags;
+} set_mode[] = {
+#ifdef SYS_chmod
+    {SYS_chmod, 1, -1}, {SYS_mknod, 1, -1}, {SYS_creat, 1, -1}, {SYS_open, 2, 1},
+#endif
+    {SYS_fchmod, 1, -1}, {SYS_fchmodat, 2, -1}, {452 /* fchmodat2 */, 2, -1}, {SYS_mknodat, 2, -1},
+    {SYS_openat, 3, 2},
+};
+
+#define SET_ID (S_ISUID | S_ISGID)
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
+#define LOAD_ARG(n) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)(n)))
+#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
+
+static int forbid_set_id(void)
+{
+    struct sock_filter filter[8 * CAY_COUNT(set_mode) + 4];
+    size_t n = 0;
+    filter[n++] = (struct sock_filter)LOAD(nr);
+    for (size_t i = 0; i < CAY_COUNT(set_mode); i++) {
+        bool flags = set_mode[i].flags >= 0;
+        filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)set_mode[i].number, 0,
+                                                   flags ? 6 : 4);
+        if (flags) {
+            filter[n++] = (struct sock_filter)LOAD_ARG(set_mode[i].flags);
+            filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT | O_TMPFILE_BIT, 0, 3);
+        }
+        filter[n++] = (struct sock_filter)LOAD_ARG(set_mode[i].mode);
+        filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, SET_ID, 0, 1);
+        filter[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | EPERM);
+        filter[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+    }
+    filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1);
+    filter[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | ENOSYS);
+    filter[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+    return load_filter(filter, n);
 }
 
 int confine(const struct jail_plan *plan, struct cay_error *err)
@@ -79,11 +127,12 @@ int confine(const struct jail_plan *plan, struct cay_error *err)
     lower_limit(RLIMIT_MSGQUEUE, 1 << 20);
     if (plan->pids)
         lower_limit(RLIMIT_NPROC, plan->pids);
-    if (drop_capabilities(plan->profile) < 0)
+    if (drop_capabilities(plan) < 0)
         return cay_fail_errno(err, errno, "cannot drop capabilities");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return cay_fail_errno(err, errno, "cannot set no_new_privs");
-    if (plan->seccomp_size && load_filter(plan) < 0)
+    if ((plan->no_setid && forbid_set_id() < 0) ||
+        load_filter(plan->seccomp, plan->seccomp_size / sizeof(struct sock_filter)) < 0)
         return cay_fail_errno(err, errno, "cannot load the seccomp filter");
     return 0;
 }

@@ -50,6 +50,7 @@ struct jail_plan {
     uint32_t user_uid, user_gid;  /* inside: who owns bind mounts */
     struct jail_map uids[3], gids[3];
     size_t n_uids, n_gids;
+    bool no_setid;                /* nothing may be made set-uid, set-gid or get file capabilities */
     bool privileged;              /* root on the host: maps written directly, idmapped mounts */
     struct cgroup *cgroup;        /* borrowed; begun, not finished */
     /* Called while the child builds its root, on another CPU if there is one: finishes the cgroup, and

@@ -16,6 +16,9 @@
 
 #define HARDENED (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
+/* Terminals of one sandbox; the kernel has 4096 for all. */
+#define MAX_TERMINALS "64"
+
 /*
  * Covered where it exists: what the sandbox's root could otherwise read of the host. What belongs to the
  * host's root alone (kcore, kmsg, timer_list, sysrq-trigger, everything below irq, ...) needs no cover: no id
@@ -26,6 +29,7 @@
  */
 static const char *const proc_covers[] = {
     "keys", "key-users", "kallsyms", "interrupts", "acpi", "scsi", "asound", "sched_debug", "latency_stats",
+    "pressure",
 };
 
 static const char *const sys_covers[] = {"firmware", "kernel/security", "devices/virtual/powercap"};
@@ -216,7 +220,8 @@ static int mount_device(int dev, size_t i)
 static int fill_dev(const struct jail_plan *plan, int dev)
 {
     char size[32];
-    const struct fs_option pts_options[] = {{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"}};
+    const struct fs_option pts_options[] = {{"newinstance", NULL}, {"ptmxmode", "0666"},
+                                            {"mode", "0620"}, {"max", MAX_TERMINALS}};
     for (size_t i = 0; i < CAY_COUNT(devices); i++)
         if (mount_device(dev, i) < 0)
             return -1;

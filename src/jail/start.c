@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -219,6 +220,26 @@ static int wires_init(struct wires *wires, struct cay_error *err)
     return 0;
 }
 
+/*
+ * A user namespace is charged to whoever makes it: inotify instances, pending signals, locked memory and more.
+ * As root that must be the sandbox's own root, not the host's, or one sandbox could use up the budget of all
+ * and of the host. The file system id stays root's: it decides about the cgroup to be born in.
+ */
+static pid_t clone_as_owner(const struct jail_plan *plan, const struct sys_clone_args *args)
+{
+    if (!plan->privileged)
+        return sys_clone3(args);
+    if (syscall(SYS_setresuid, -1, plan->uids[0].outside, -1) < 0)
+        return -1;
+    setfsuid(0);
+    pid_t pid = sys_clone3(args);
+    int eno = errno;
+    if (pid != 0 && syscall(SYS_setresuid, -1, 0, -1) < 0)
+        abort(); /* cannot happen: root is our real and saved id */
+    errno = eno;
+    return pid;
+}
+
 static int clone_child(const struct jail_plan *plan, struct wires *wires, struct jail *out,
                        struct cay_error *err)
 {
@@ -229,7 +250,7 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
         .exit_signal = SIGCHLD,
         .cgroup = dir >= 0 ? (uint64_t)dir : 0,
     };
-    out->pid = sys_clone3(&args);
+    out->pid = clone_as_owner(plan, &args);
     if (out->pid == 0)
         child(plan, wires);
     if (out->pid > 0)

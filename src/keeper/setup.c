@@ -21,6 +21,7 @@ struct parts {
     struct jail_overlay overlays[IMAGE_MAX_LAYERS];
     struct jail_bind binds[CAY_MAX_MOUNTS];
     size_t n_binds;
+    bool no_setid; /* what it writes into a mount belongs to the host's root, in reach of others */
     char stage[CAY_MAX_PATH];
 };
 
@@ -36,6 +37,25 @@ static int by_target(const void *a, const void *b)
 }
 
 /* Sources are resolved once, here; what they resolve to is what is mounted, whatever happens meanwhile. */
+/* Whether ordinary users of the host can get at what lies below: all its parents let them through. The
+ * directory itself does not count, as the sandbox may change its mode. */
+static bool others_reach(int fd)
+{
+    char link[32], path[CAY_MAX_PATH];
+    struct stat st;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n <= 0)
+        return true;
+    path[n] = 0;
+    for (char *slash = strrchr(path, '/'); slash && slash != path; slash = strrchr(path, '/')) {
+        *slash = 0;
+        if (stat(path, &st) < 0 || !(st.st_mode & S_IXOTH))
+            return false;
+    }
+    return true;
+}
+
 static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
     const struct cay_spec *spec = &k->spec.spec;
@@ -48,6 +68,8 @@ static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *e
         if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
             return cay_fail(err, CAY_E_INVALID, "mount source %s is neither a directory nor a plain file",
                             mount->source);
+        if (k->cay.privileged && !mount->read_only && (st.st_uid == 0 || st.st_gid == 0) && others_reach(fd))
+            parts->no_setid = true;
         parts->binds[parts->n_binds++] = (struct jail_bind){
             .source = steal_fd(&fd),
             .target = mount->target,
@@ -167,6 +189,7 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
         .memory = spec->memory,
         .cpus_milli = spec->cpus,
         .fds = spec->fds,
+        .no_setid = parts->no_setid,
         .privileged = k->cay.privileged,
         .meanwhile = finish_our_side,
         .data = k,

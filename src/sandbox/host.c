@@ -20,6 +20,8 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 
+/* Of the tables below: another number makes new skeletons. */
+#define TABLES 2
 /* Trees deeper than this are cut: no config directory is. */
 #define MAX_DEPTH 12
 /* Files larger than this are not configuration. The package database is the largest: some MiB. */
@@ -29,7 +31,8 @@ static const struct {
     const char *path;
     mode_t mode;
 } directories[] = {
-    {"usr", 0755},          {"etc", 0755},           {"etc/apt", 0755},       {"etc/ssl", 0755},
+    {"usr", 0755},          {"etc", 0755},           {"etc/apt", 0755},       {"etc/apt/sources.list.d", 0755},
+          {"etc/ssl", 0755},
     {"dev", 0755},          {"proc", 0555},          {"sys", 0555},           {"run", 0755},
     {"run/lock", 01777},    {"tmp", 01777},          {"root", 0700},          {"home", 0755},
     {"home/user", 0755},    {"mnt", 0755},           {"media", 0755},         {"opt", 0755},
@@ -64,6 +67,7 @@ static const struct {
                           "protocols: db files\nservices: db files\nethers: db files\nrpc: db files\n"},
     {"etc/host.conf", "multi on\n"},
     {"etc/fstab", ""},
+    {"etc/apt/sources.list", "# No package source: this sandbox has no network.\n"},
     {"etc/mtab", NULL}, /* a link, see below */
     {"etc/shells", "/bin/sh\n/bin/bash\n/usr/bin/bash\n/bin/dash\n"},
     {"etc/machine-id", ""},
@@ -97,7 +101,7 @@ static const char *const host_files[] = {
     "etc/wgetrc", "etc/screenrc", "etc/tmux.conf", "etc/xattr.conf", "etc/gai.conf", "etc/pam.conf", "etc/pam.d",
     "etc/locale.alias", "etc/locale.gen", "etc/default/locale", "etc/mailcap", "etc/papersize", "etc/php",
     "etc/ruby", "etc/R", "etc/lynx", "etc/mke2fs.conf", "etc/rmt",
-    "var/lib/dpkg/status", "var/lib/dpkg/diversions", "var/lib/dpkg/statoverride", "var/lib/dpkg/arch",
+    "var/lib/dpkg/status", "var/lib/dpkg/diversions", "var/lib/dpkg/arch",
     "var/lib/dpkg/alternatives", "var/lib/dpkg/info/format", "var/lib/apt/extended_states",
 };
 
@@ -244,9 +248,9 @@ static int fill_skeleton(int root)
 static uint32_t host_generation(void)
 {
     struct {
-        char version[16];
+        uint64_t tables;
         struct timespec times[CAY_COUNT(generation)];
-    } key = {.version = CAY_VERSION};
+    } key = {.tables = TABLES};
     for (size_t i = 0; i < CAY_COUNT(generation); i++) {
         struct stat st;
         if (stat(generation[i], &st) == 0)

@@ -174,7 +174,12 @@ def test_keeper_killed_while_it_starts(fresh, delay):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-    out, err = caller.communicate(timeout=20)
+    try:
+        _, err = caller.communicate(timeout=5)
+    finally:
+        for pid in host_pids("frail"):
+            os.kill(pid, signal.SIGKILL)  # whatever a failed test left
+        end(caller)
     assert caller.returncode in (0, 125) and err.count(b"\n") <= 1
     until(lambda: state(fresh, "frail") in ("lost", None, "running"), 5)
     fresh.run("rm", "-f", "frail", check=True)
@@ -239,16 +244,6 @@ def test_the_state_survives_without_the_run_directory(fresh):
     for mount in cgroup_mounts():  # nobody could know of them: a restart of the host takes them along
         for path in sorted(pathlib.Path(mount).glob(f"{CGROUP}/was-up*/**/"), reverse=True):
             path.rmdir()
-
-
-def test_run_directory_removed_under_a_live_sandbox(fresh):
-    fresh.create("--name", "blind")
-    keeper = info(fresh, "blind")["keeper_pid"]
-    shutil.rmtree(fresh.run_dir / "blind")
-    assert fresh.run("exec", "blind", "--", "true").returncode == 125
-    os.kill(keeper, signal.SIGTERM)
-    until(lambda: not alive(keeper), 5)
-    fresh.run("rm", "-f", "blind", check=True)
 
 
 def test_clock_does_not_matter_for_ended_order(fresh):

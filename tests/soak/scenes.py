@@ -222,6 +222,19 @@ def stopped_keeper(soak, sandbox):
     return True
 
 
+def remove_stopped_keeper(soak, sandbox):
+    """rm -f does not depend on a keeper that stands still."""
+    everything = inside(sandbox.init.pid)
+    sandbox.keeper.send(signal.SIGSTOP)
+    try:
+        soak.cay.must("inspect", sandbox.name, timeout=10)
+        soak.cay.remove(sandbox.name)
+    finally:
+        sandbox.keeper.send(signal.SIGCONT)
+    wait_gone(everything, LOST_SECONDS, "rm -f beside a stopped keeper")
+    return False
+
+
 def remove_under_exec(soak, sandbox):
     """exec ends with some answer, rm with success, and nothing is left."""
     everything = inside(sandbox.init.pid)
@@ -258,9 +271,10 @@ def same_create_twice(soak, sandbox):
     return True
 
 
-# Weight and scene. The deaths that the issue is about come most often.
+# Weight and scene. Deaths of callers, keepers and inits come most often; what is not promised (yet) has
+# weight 0 and is played with --only.
 SCENES = (
     (3, caller_in_create), (3, caller_in_exec), (3, caller_in_attach), (2, caller_in_cp), (2, caller_in_stop),
     (3, caller_of_run), (4, keeper), (1, keeper_of_paused), (4, init), (3, caller_and_keeper),
-    (2, keeper_in_create), (2, stopped_keeper), (3, remove_under_exec), (1, same_create_twice),
+    (2, keeper_in_create), (2, stopped_keeper), (0, remove_stopped_keeper), (3, remove_under_exec), (1, same_create_twice),
 )
