@@ -32,7 +32,8 @@ static const char *const proc_covers[] = {
     "pressure",
 };
 
-static const char *const sys_covers[] = {"firmware", "kernel/security", "devices/virtual/powercap"};
+/* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own interfaces. */
+static const char *const sys_shown[] = {"devices/system", "devices/virtual/net", "class/net"};
 
 static const char *const ucounts[] = {
     "max_user_namespaces", "max_mnt_namespaces", "max_pid_namespaces",  "max_net_namespaces",
@@ -184,20 +185,40 @@ static int mount_proc(const struct jail_plan *plan, struct jail_root *root, stru
     return 0;
 }
 
-/* A host whose own /sys is partly covered does not let us mount one: then /sys stays empty. */
+static int make_dirs(int dir, const char *path)
+{
+    char part[64];
+    for (const char *slash = path; slash; ) {
+        slash = strchr(slash + 1, '/');
+        snprintf(part, sizeof(part), "%.*s", slash ? (int)(slash - path) : (int)strlen(path), path);
+        if (mkdirat(dir, part, 0555) < 0 && errno != EEXIST)
+            return -1;
+    }
+    return 0;
+}
+
+/* An empty directory of ours with a few subtrees of sysfs in it. A host whose own /sys is partly covered does
+ * not let us mount one: then it stays empty. */
 static int mount_sys(const struct jail_root *root, struct cay_error *err)
 {
     autofd int target = plain_target(root->root, "sys", err);
     if (target < 0)
         return -1;
+    if (mkdirat(root->stage, "sys", 0755) < 0)
+        return cay_fail_errno(err, errno, "cannot make /sys");
+    autofd int own = openat(root->stage, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < CAY_COUNT(sys_shown); i++)
+        if (make_dirs(own, sys_shown[i]) < 0)
+            return cay_fail_errno(err, errno, "cannot make /sys");
+    if (cover_with(root->stage, "sys", root->root, "sys") < 0)
+        return cay_fail_errno(err, errno, "cannot mount /sys");
     autofd int sys = make_fs("sysfs", NULL, 0, HARDENED | MOUNT_ATTR_RDONLY);
     if (sys < 0)
         return errno == EPERM ? 0 : cay_fail_errno(err, errno, "cannot mount /sys");
-    if (sys_move_mount(sys, "", target, "") < 0)
-        return cay_fail_errno(err, errno, "cannot mount /sys");
-    for (size_t i = 0; i < CAY_COUNT(sys_covers); i++)
-        if (cover_empty(root->stage, sys, sys_covers[i]) < 0 && errno != ENOENT)
-            return cay_fail_errno(err, errno, "cannot cover /sys/%s", sys_covers[i]);
+    autofd int shown = sys_openat2(root->root, "sys", O_PATH | O_DIRECTORY, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+    for (size_t i = 0; i < CAY_COUNT(sys_shown); i++)
+        if (cover_with(sys, sys_shown[i], shown, sys_shown[i]) < 0 && errno != ENOENT)
+            return cay_fail_errno(err, errno, "cannot mount /sys/%s", sys_shown[i]);
     return 0;
 }
 

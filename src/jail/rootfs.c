@@ -6,6 +6,7 @@
  * links at mount targets gets nothing outside of itself.
  *
  * The scaffold:   l<i>  lower layer of overlay i        u<i>, w<i>  its upper and work directory
+ *                 m<i>  whiteouts for it, if any
  *                 root  where the sandbox's / is put     d           the disk, when it is not this tmpfs
  */
 #include "base/err.h"
@@ -61,6 +62,13 @@ static int attach_lower(const struct jail_plan *plan, const struct jail_trees *t
     snprintf(lower, size, "l%zu", i);
     if (mkdir(lower, 0755) < 0 || sys_move_mount(trees->overlays[i], "", AT_FDCWD, lower) < 0)
         return cay_fail_errno(err, errno, "cannot attach the image layer %s", plan->overlays[i].lower);
+    if (trees->masks[i] < 0)
+        return 0;
+    char mask[16];
+    snprintf(mask, sizeof(mask), "m%zu", i);
+    if (mkdir(mask, 0755) < 0 || sys_move_mount(trees->masks[i], "", AT_FDCWD, mask) < 0)
+        return cay_fail_errno(err, errno, "cannot attach the mask of %s", plan->overlays[i].lower);
+    snprintf(lower, size, "m%zu:l%zu", i, i);
     return 0;
 }
 
@@ -77,7 +85,7 @@ static int make_overlay(const struct jail_plan *plan, const struct jail_trees *t
     if ((mkdir(upper, 0755) < 0 && errno != EEXIST) || (mkdir(work, 0755) < 0 && errno != EEXIST))
         return cay_fail_errno(err, errno, "cannot make the writable layer");
     /* The merged root shows the upper directory's mode: it must be the image's. */
-    if (stat(lower, &st) == 0 && (st.st_mode & 07777) != 0755)
+    if (stat(plan->privileged ? "l0" : lower, &st) == 0 && i == 0 && (st.st_mode & 07777) != 0755)
         chmod(upper, st.st_mode & 07777);
 
     autofd int fs = sys_fsopen("overlay");

@@ -36,6 +36,8 @@
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
+#define MAX_TREES (2 * JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS)
+
 /* Descriptors that init finds: see src/init. */
 enum { INIT_SOCK = 3, INIT_CGROUP = 4, INIT_EXE = 5 };
 
@@ -60,17 +62,21 @@ static void wires_done(struct wires *wires)
 
 static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees *trees, struct cay_error *err)
 {
-    size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0;
-    int fds[JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS];
+    int fds[MAX_TREES];
+    size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0, used = 0;
     char byte;
+    for (size_t i = 0; plan->privileged && i < plan->n_overlays; i++)
+        total += plan->overlays[i].mask != NULL;
     do {
         if (sock_recv(sync, &byte, 1, fds, &got, total) <= 0)
             return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
     } while (got < total);
-    for (size_t i = 0; i < plan->n_overlays; i++)
-        trees->overlays[i] = total ? fds[i] : -1;
+    for (size_t i = 0; i < plan->n_overlays; i++) {
+        trees->overlays[i] = total ? fds[used++] : -1;
+        trees->masks[i] = total && plan->overlays[i].mask ? fds[used++] : -1;
+    }
     for (size_t i = 0; i < plan->n_binds; i++)
-        trees->binds[i] = total ? fds[plan->n_overlays + i] : -1;
+        trees->binds[i] = total ? fds[used++] : -1;
     return 0;
 }
 
@@ -306,7 +312,7 @@ static int send_fds(int sync, const int *fds, size_t n)
 
 static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, struct cay_error *err)
 {
-    int fds[JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS];
+    int fds[MAX_TREES];
     size_t n = 0;
     int result = 0;
     char path[64];
@@ -316,9 +322,11 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, 
         autofd int userns = open(path, O_RDONLY | O_CLOEXEC);
         if (userns < 0)
             result = cay_fail_errno(err, errno, "cannot open the user namespace");
-        for (size_t i = 0; result == 0 && i < plan->n_overlays; i++, n++)
-            if ((fds[n] = open_layer(plan->overlays[i].lower, userns, &out->idmapped, err)) < 0)
-                result = -1;
+        for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
+            const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].mask};
+            for (size_t j = 0; result == 0 && j < 2 && paths[j]; j++)
+                result = (fds[n++] = open_layer(paths[j], userns, &out->idmapped, err)) < 0 ? -1 : 0;
+        }
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");
         for (size_t i = 0; result == 0 && i < plan->n_binds; i++, n++)

@@ -88,7 +88,11 @@ static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *e
     if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0 || open_binds(k, parts, err) < 0)
         return -1;
     for (size_t i = 0; i < parts->image.n_layers; i++)
-        parts->overlays[i] = (struct jail_overlay){parts->image.layers[i].lower, parts->image.layers[i].target};
+        parts->overlays[i] = (struct jail_overlay){
+            .lower = parts->image.layers[i].lower,
+            .target = parts->image.layers[i].target,
+            .mask = parts->image.layers[i].mask[0] ? parts->image.layers[i].mask : NULL,
+        };
     /* The scaffold needs some directory that the child may enter; it covers it in its own mount namespace
      * only. As root it opens no host path after that (layers come as descriptors), and our own directories
      * are closed to its ids; rootless it opens paths, and our directory is its own. */

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 /* Of the tables below: another number makes new skeletons. */
-#define TABLES 2
+#define TABLES 3
 /* Trees deeper than this are cut: no config directory is. */
 #define MAX_DEPTH 12
 /* Files larger than this are not configuration. The package database is the largest: some MiB. */
@@ -108,6 +108,7 @@ static const char *const host_files[] = {
 /* What makes a new generation when it changes. */
 static const char *const generation[] = {
     "/etc/alternatives", "/etc/ld.so.cache", "/var/lib/dpkg/status", "/etc/ssl/certs", "/etc/localtime", "/usr",
+    "/usr/local", "/usr/local/bin", "/usr/local/etc", "/usr/local/lib", "/usr/local/sbin", "/usr/local/share",
 };
 
 static int copy_file(int from, int to, const char *name, const struct stat *st)
@@ -245,6 +246,60 @@ static int fill_skeleton(int root)
     return 0;
 }
 
+/* ---- what /usr must not show ------------------------------------------------------------------------ */
+
+/*
+ * Below /usr/local lies what the administrator put there. As root its owners are shifted so that the sandbox's
+ * root can change /usr, and could then read what only the host's root may: that is hidden by whiteouts in a
+ * layer of their own. (The rest of /usr is the distribution's and holds no secrets.)
+ */
+static int hide(int mask, const char *path)
+{
+    char parent[CAY_MAX_PATH];
+    for (const char *slash = path; (slash = strchr(slash + 1, '/'));) {
+        snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
+        if (mkdirat(mask, parent, 0755) < 0 && errno != EEXIST)
+            return -1;
+    }
+    return mknodat(mask, path, S_IFCHR, 0); /* overlayfs: a device 0:0 stands for "not there" */
+}
+
+static int hide_private_below(int mask, const char *path, int depth)
+{
+    char below[CAY_MAX_PATH];
+    int result = 0;
+    snprintf(below, sizeof(below), "/usr/%s", path);
+    DIR *stream = depth > MAX_DEPTH ? NULL : opendir(below);
+    for (struct dirent *e; stream && result == 0 && (e = readdir(stream));) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            fstatat(dirfd(stream), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
+        bool open_to_all = S_ISDIR(st.st_mode) ? (st.st_mode & 0005) == 0005 : st.st_mode & 0004;
+        if (!open_to_all && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
+            result = hide(mask, below);
+        else if (S_ISDIR(st.st_mode))
+            result = hide_private_below(mask, below, depth + 1);
+    }
+    if (stream)
+        closedir(stream);
+    return result;
+}
+
+static int mask_private(int top)
+{
+    if (geteuid() != 0)
+        return 0; /* rootless nothing is shifted: the kernel refuses what the user may not read */
+    if (mkdirat(top, "mask", 0755) < 0)
+        return -1;
+    autofd int mask = openat(top, "mask", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (mask < 0 || hide_private_below(mask, "local", 0) < 0)
+        return -1;
+    /* Nothing to hide: no layer, and a faster start. */
+    return unlinkat(top, "mask", AT_REMOVEDIR) == 0 || errno == ENOTEMPTY ? 0 : -1;
+}
+
 static uint32_t host_generation(void)
 {
     struct {
@@ -266,11 +321,14 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
     snprintf(temporary, sizeof(temporary), ".%s.%d", name, (int)getpid());
     int result = -1;
     autofd int dir = cay_mkdir_all(images, 0700) < 0 ? -1 : open(images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    autofd int root = dir < 0 || mkdirat(dir, temporary, 0755) < 0
+    autofd int top = dir < 0 || mkdirat(dir, temporary, 0755) < 0
+                         ? -1
+                         : openat(dir, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    autofd int root = top < 0 || mkdirat(top, "root", 0755) < 0
                           ? -1
-                          : openat(dir, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                          : openat(top, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root >= 0)
-        result = fill_skeleton(root);
+        result = fill_skeleton(root) < 0 || mask_private(top) < 0 ? -1 : 0;
     /* Two at once: the first wins, both are the same. */
     if (result == 0 && renameat(dir, temporary, dir, name) < 0 && errno != EEXIST && errno != ENOTEMPTY)
         result = -1;
@@ -281,15 +339,23 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
     return result < 0 ? cay_fail_errno(err, eno, "cannot prepare the host image in %s", images) : 0;
 }
 
-int host_image(const char *state_path, char *skeleton, size_t size, struct cay_error *err)
+int host_image(const char *state_path, struct image *out, struct cay_error *err)
 {
     char images[CAY_MAX_PATH], name[32];
+    char *skeleton = out->layers[0].lower, *mask = out->layers[1].mask;
+    size_t size = sizeof(out->layers[0].lower);
     struct stat st;
     snprintf(images, sizeof(images), "%s/images", state_path);
     snprintf(name, sizeof(name), "host-%08x", host_generation());
-    if ((size_t)snprintf(skeleton, size, "%s/%s", images, name) >= size)
+    if ((size_t)snprintf(skeleton, size, "%s/%s/root", images, name) >= size ||
+        (size_t)snprintf(mask, size, "%s/%s/mask", images, name) >= size)
         return cay_fail(err, CAY_E_INVALID, "the state directory's path is too long");
-    if (stat(skeleton, &st) == 0)
-        return 0;
-    return make_skeleton(images, name, err);
+    if (stat(skeleton, &st) < 0 && make_skeleton(images, name, err) < 0)
+        return -1;
+    if (stat(mask, &st) < 0)
+        mask[0] = 0;
+    snprintf(out->layers[1].lower, size, "/usr");
+    out->layers[1].target = "/usr";
+    out->n_layers = 2;
+    return 0;
 }

@@ -45,11 +45,8 @@ int image_open(const char *state_path, const char *reference, struct image *out,
             return cay_fail_errno(err, errno, "image %s", reference);
         snprintf(image.layers[0].lower, sizeof(image.layers[0].lower), "%s", resolved);
     } else {
-        if (host_image(state_path, image.layers[0].lower, sizeof(image.layers[0].lower), err) < 0)
+        if (host_image(state_path, &image, err) < 0)
             return -1;
-        snprintf(image.layers[1].lower, sizeof(image.layers[1].lower), "/usr");
-        image.layers[1].target = "/usr";
-        image.n_layers = 2;
     }
     *out = image;
     return 0;

@@ -15,7 +15,7 @@
 struct image {
     char reference[CAY_MAX_PATH];
     struct {
-        char lower[CAY_MAX_PATH];
+        char lower[CAY_MAX_PATH], mask[CAY_MAX_PATH]; /* mask: "" if there is none */
         const char *target;
     } layers[IMAGE_MAX_LAYERS];
     size_t n_layers;
@@ -27,6 +27,6 @@ int image_check(const char *reference, const char *name, struct cay_error *err);
 int image_open(const char *state_path, const char *reference, struct image *out, struct cay_error *err);
 
 /* host.c */
-int host_image(const char *state_path, char *skeleton, size_t size, struct cay_error *err);
+int host_image(const char *state_path, struct image *out, struct cay_error *err);
 
 #endif

@@ -147,7 +147,7 @@ def test_tree_kill_reaches_daemons(cay, box):
 def test_tree_kill_after_the_main_process_is_gone(cay, box):
     number = background(cay, box, "sleep 75002 & sleep 75002 & exit 0")
     assert cay.run("wait", box, number).returncode == 0
-    assert len(host_pids("75002")) == 2
+    until(lambda: len(host_pids("75002")) == 2, 5)
     cay.run("signal", "--tree", box, number, "KILL", check=True)
     until(lambda: host_pids("75002") == [], 5)
 

@@ -220,7 +220,7 @@ def test_a_background_child_does_not_hold_the_exec(user, ubox):
     start = time.monotonic()
     done = user.run("exec", ubox, "-c", "sleep 64003 & echo started")
     assert done.stdout == "started\n" and time.monotonic() - start < 5
-    assert len(host_pids("64003")) == 1
+    until(lambda: len(host_pids("64003")) == 1, 5)
     user.sh(ubox, "pkill -f 'sleep 64003'")
 
 

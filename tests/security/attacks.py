@@ -24,7 +24,8 @@ CAPABILITIES = "800404fb"
 OF_A_NAMESPACE = " ".join(
     f"/proc/{name}"
     for name in (
-        *("sys/fs/mqueue", "sys/net", "sys/user", "sys/kernel/shm", "sys/kernel/msg", "sys/kernel/sem"),
+        *("sys/fs/mqueue", "sys/net", "sys/user", "sys/kernel/shm", "sys/kernel/msg", "sys/kernel/sem",
+          "sys/kernel/pid_max"),
         *(
             "sys/kernel/auto_msgmni",
             "sys/kernel/hostname",
