@@ -45,6 +45,7 @@ struct jail_plan {
     size_t n_binds;
     int disk;                     /* detached mount that holds what is written; -1: a tmpfs of disk_bytes */
     uint64_t disk_bytes, inodes;
+    uint64_t scratch_bytes;       /* of the scaffold's tmpfs when there is a disk: /dev/shm lies there */
     uint64_t memory;              /* for /proc/meminfo and /dev/shm */
     uint64_t cpus_milli;          /* for /proc/cpuinfo */
     uint64_t fds, pids;           /* rlimits; pids only where there is no cgroup */

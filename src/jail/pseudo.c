@@ -35,11 +35,6 @@ static const char *const proc_covers[] = {
 /* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own interfaces. */
 static const char *const sys_shown[] = {"devices/system", "devices/virtual/net", "class/net"};
 
-static const char *const ucounts[] = {
-    "max_user_namespaces", "max_mnt_namespaces", "max_pid_namespaces",  "max_net_namespaces",
-    "max_ipc_namespaces",  "max_uts_namespaces", "max_time_namespaces", "max_cgroup_namespaces",
-};
-
 static const struct {
     const char *name;
     unsigned major, minor;
@@ -238,38 +233,33 @@ static int mount_device(int dev, size_t i)
     return sys_move_mount(tree, "", dev, devices[i].name);
 }
 
-static int fill_dev(const struct jail_plan *plan, int dev)
+static int fill_dev(int dev)
 {
-    char size[32];
-    const struct fs_option pts_options[] = {{"newinstance", NULL}, {"ptmxmode", "0666"},
-                                            {"mode", "0620"}, {"max", MAX_TERMINALS}};
+    const struct fs_option options[] = {{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"},
+                                        {"max", MAX_TERMINALS}};
     for (size_t i = 0; i < CAY_COUNT(devices); i++)
         if (mount_device(dev, i) < 0)
             return -1;
     for (size_t i = 0; i < CAY_COUNT(dev_links); i++)
         if (symlinkat(dev_links[i].target, dev, dev_links[i].name) < 0)
             return -1;
-    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0)
+    /* Counted as memory and as disk: it lies in the scaffold, as all of /dev does. */
+    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0 || fchmodat(dev, "shm", 01777, 0) < 0)
         return -1;
-    autofd int pts = make_fs("devpts", pts_options, CAY_COUNT(pts_options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-    if (pts < 0 || sys_move_mount(pts, "", dev, "pts") < 0)
-        return -1;
-    /* Counted as memory; half of it at most, as the kernel's own default has it. */
-    snprintf(size, sizeof(size), "%llu", (unsigned long long)(plan->memory ? plan->memory / 2 : 64 << 20));
-    const struct fs_option shm_options[] = {{"mode", "1777"}, {"size", size}, {"nr_inodes", "65536"}};
-    autofd int shm = make_fs("tmpfs", shm_options, CAY_COUNT(shm_options), HARDENED & ~MOUNT_ATTR_NOEXEC);
-    return shm < 0 ? -1 : sys_move_mount(shm, "", dev, "shm");
+    autofd int pts = make_fs("devpts", options, CAY_COUNT(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    return pts < 0 ? -1 : sys_move_mount(pts, "", dev, "pts");
 }
 
-static int mount_dev(const struct jail_plan *plan, const struct jail_root *root, struct cay_error *err)
+/* A directory of the scaffold, which is a tmpfs with a cap: another file system would only cost time. */
+static int mount_dev(const struct jail_root *root, struct cay_error *err)
 {
-    /* Links, directories and empty files only: a few pages are enough for ever. */
-    const struct fs_option options[] = {{"mode", "0755"}, {"size", "65536"}, {"nr_inodes", "64"}};
     autofd int target = plain_target(root->root, "dev", err);
     if (target < 0)
         return -1;
-    autofd int dev = make_fs("tmpfs", options, CAY_COUNT(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-    if (dev < 0 || sys_move_mount(dev, "", target, "") < 0 || fill_dev(plan, dev) < 0)
+    autofd int dev = mkdirat(root->stage, "dev", 0755) < 0
+                         ? -1
+                         : sys_open_tree(root->stage, "dev", OPEN_TREE_CLONE);
+    if (dev < 0 || sys_move_mount(dev, "", target, "") < 0 || fill_dev(dev) < 0)
         return cay_fail_errno(err, errno, "cannot make /dev");
     return 0;
 }
@@ -278,17 +268,15 @@ int pseudo_mount(const struct jail_plan *plan, struct jail_root *root, struct ca
 {
     if (make_covers(root) < 0)
         return cay_fail_errno(err, errno, "cannot make the covers");
-    if (mount_proc(plan, root, err) < 0 || mount_sys(root, err) < 0 || mount_dev(plan, root, err) < 0)
+    if (mount_proc(plan, root, err) < 0 || mount_sys(root, err) < 0 || mount_dev(root, err) < 0)
         return -1;
     return 0;
 }
 
 int pseudo_close(const struct jail_plan *plan, const struct jail_root *root, struct cay_error *err)
 {
-    if (plan->profile == CAY_PROFILE_NESTED)
-        return 0;
-    for (size_t i = 0; i < CAY_COUNT(ucounts); i++)
-        if (cay_write_file_at(root->proc, ucounts[i], "0") < 0 && errno != ENOENT)
-            return cay_fail_errno(err, errno, "cannot forbid nested namespaces (%s)", ucounts[i]);
+    /* The other kinds of namespaces need a capability that only a user namespace of one's own could give. */
+    if (plan->profile != CAY_PROFILE_NESTED && cay_write_file_at(root->proc, "max_user_namespaces", "0") < 0)
+        return cay_fail_errno(err, errno, "cannot forbid nested namespaces");
     return 0;
 }

@@ -35,12 +35,12 @@ static int mount_stage(const struct jail_plan *plan, struct cay_error *err)
     if (fs < 0)
         return cay_fail_errno(err, errno, "cannot make a tmpfs");
     config(fs, "mode", "0755");
-    if (plan->disk < 0) {
-        snprintf(number, sizeof(number), "%llu", (unsigned long long)plan->disk_bytes);
-        config(fs, "size", number);
-        snprintf(number, sizeof(number), "%llu", (unsigned long long)plan->inodes);
-        config(fs, "nr_inodes", number);
-    }
+    /* It holds the upper layers, unless there is a disk; and /dev/shm, in any case. */
+    uint64_t size = plan->disk < 0 ? plan->disk_bytes : CAY_MIN(plan->disk_bytes, plan->scratch_bytes);
+    snprintf(number, sizeof(number), "%llu", (unsigned long long)size);
+    config(fs, "size", number);
+    snprintf(number, sizeof(number), "%llu", (unsigned long long)plan->inodes);
+    config(fs, "nr_inodes", number);
     if (sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return cay_fail_errno(err, errno, "cannot make a tmpfs");
     autofd int tree = sys_fsmount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);

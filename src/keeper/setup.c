@@ -144,6 +144,7 @@ static int plan_disk(struct keeper *k, struct jail_plan *plan, struct cay_error 
     const struct cay_spec *spec = &k->spec.spec;
     plan->disk_bytes = spec->disk;
     plan->inodes = spec->inodes;
+    plan->scratch_bytes = spec->memory / 2;
     plan->disk = -1;
     if (!k->cay.privileged || spec->disk <= spec->memory / 2)
         return 0;
