@@ -13,7 +13,7 @@ int main(void)
     struct cay_sandbox *box = NULL;
     struct cay_result result = {0};
     struct cay_error err;
-    const struct cay_spec spec = {.memory = 256 << 20, .ttl_ms = 60 * 1000};
+    const struct cay_spec spec = {.pids = 64, .ttl_ms = 60 * 1000};
     const char *argv[] = {"/bin/sh", "-c", "echo hello from pid $$ of a sandbox", NULL};
 
     int failed = cay_open(NULL, &cay, &err) < 0 || cay_create(cay, &spec, &box, &err) < 0 ||

@@ -66,6 +66,9 @@ static int on_output(struct state *s, const struct cay_event *event)
 {
     size_t stream = event->stream == 2;
     struct cay_buf *buf = s->pump->out[stream];
+    if (event->offset > s->pump->next)
+        s->pump->lost += event->offset - s->pump->next;
+    s->pump->next = event->offset + event->size;
     if (buf) {
         size_t room = buf->max - buf->size;
         if (event->size > room)

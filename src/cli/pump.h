@@ -17,6 +17,7 @@ struct pump {
     bool own;               /* signals are passed on to the process; else they end the stream */
     struct cay_buf *out[2]; /* stdout, stderr: collected here; NULL: written through */
     bool cut;               /* out: a buffer was full, the rest was dropped */
+    uint64_t next, lost;    /* offset of the next byte, and how many were skipped before those that came */
 };
 
 enum pump_end {

@@ -139,7 +139,7 @@ static int print_result(struct cli *cli, const struct pump *pump, const struct c
     /* Escapes may blow a byte up to six. */
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT * 12ul + 4096);
     struct cay_exit shown = *e;
-    shown.truncated |= pump->cut;
+    shown.truncated |= pump->cut || pump->lost;
     buf_str(&out, "{");
     json_exit(&out, &shown);
     json_key(&out, "stdout");
@@ -161,6 +161,9 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end, c
                      (unsigned long long)(e->duration_us / 1000));
         else if (e->oom && e->exit_code)
             cli_note("the sandbox ran out of memory; --memory gives it more");
+        if (pump->lost)
+            cli_note("%llu bytes of output were lost: the command wrote faster than they were read here; "
+                     "--output of the sandbox keeps more", (unsigned long long)pump->lost);
         return e->exit_code;
     case PUMP_PIPE:
         cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);

@@ -124,13 +124,15 @@ static int find_groups(const char *group, struct account *out, struct cay_error 
             out->gid = gid;
             return 0;
         }
-        if (!group && out->name[0] && is_member(field[3], out->name) && out->n_groups < CAY_MAX_GROUPS)
+        if (!group && gid != out->gid && out->name[0] && is_member(field[3], out->name) && out->n_groups < CAY_MAX_GROUPS)
             out->groups[out->n_groups++] = gid;
     }
     if (group && !numeric)
         return cay_fail(err, CAY_E_INVALID, "no group '%s' in the sandbox's /etc/group", group);
     if (group)
         out->gid = wanted;
+    else if (out->n_groups < CAY_MAX_GROUPS && out->name[0])
+        out->groups[out->n_groups++] = out->gid; /* as initgroups has it */
     return 0;
 }
 
@@ -154,7 +156,7 @@ int account_find(const char *user, struct account *out, struct cay_error *err)
 static int fail_become(const struct account *account, struct cay_error *err)
 {
     if (errno == EPERM)
-        return cay_fail(err, CAY_E_DENIED, "cannot become %u:%u: this sandbox's profile allows only %u:%u",
+        return cay_fail(err, CAY_E_DENIED, "cannot become %u:%u: this sandbox has only %u:%u (strict profile, or no id ranges of the user)",
                         account->uid, account->gid, geteuid(), getegid());
     if (errno == EINVAL)
         return cay_fail(err, CAY_E_UNSUPPORTED, "cannot become %u:%u: this sandbox has no such id",

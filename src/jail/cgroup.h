@@ -50,7 +50,7 @@ struct cgroup_limits {
 /* Zeroed is CGROUP_NONE and owns nothing. */
 struct cgroup {
     enum cgroup_kind kind;
-    char id[CAY_MAX_ID];
+    char id[CAY_MAX_ID + 16];
     uid_t owner;
     gid_t group;
     struct cgroup_limits limits;

@@ -39,7 +39,7 @@ static const struct {
 bool cgroup_name_ok(const char *name)
 {
     size_t size = strlen(name);
-    return size > 0 && size < CAY_MAX_ID && name[0] != '.' &&
+    return size > 0 && size < CAY_MAX_ID + 16 && name[0] != '.' &&
            strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == size;
 }
 

@@ -70,10 +70,9 @@ static int attach_loop(int file, char path[32], struct cay_error *err)
 int disk_make(int dir, uint64_t bytes, uint64_t inodes, struct cay_error *err)
 {
     char path[32];
-    autofd int file = openat(dir, ".disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    autofd int file = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file < 0)
         return cay_fail_errno(err, errno, "cannot make a file for the sandbox's disk");
-    unlinkat(dir, ".disk", 0);
     if (ftruncate(file, (off_t)bytes) < 0)
         return cay_fail_errno(err, errno, "cannot make a disk of %llu bytes", (unsigned long long)bytes);
     if (make_fs(file, inodes, err) < 0)

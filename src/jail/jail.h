@@ -60,6 +60,7 @@ struct jail_plan {
      * is what init finds when it starts. */
     int (*meanwhile)(void *data, int init, struct cay_error *err);
     void *data;
+    int private_fds[2];           /* the caller's own: the child closes them first; -1: none */
     const void *init_image, *seccomp; /* seccomp: array of struct sock_filter */
     size_t init_size, seccomp_size;
 };

@@ -190,6 +190,13 @@ _Noreturn static void child(const struct jail_plan *plan, struct wires *wires)
     struct cay_error err = {0};
     bool has_cgroup = cgroup_dir(plan->cgroup) >= 0;
     sigset_t none;
+    /* If the parent dies, everything that we read from must end: nothing of ours may hold its other side, nor
+     * the parent's own connections and locks. */
+    close_fd(&wires->sync[0]);
+    close_fd(&wires->init[0]);
+    for (size_t i = 0; i < CAY_COUNT(plan->private_fds); i++)
+        if (plan->private_fds[i] >= 0)
+            close(plan->private_fds[i]);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     umask(022);

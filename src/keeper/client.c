@@ -19,6 +19,8 @@
 /* Answers (lists of processes, mostly) that a caller does not read are cut off here. */
 #define MAX_UNSENT (4u << 20)
 #define BACKLOG 256
+/* Out of descriptors: new callers wait this long. */
+#define LOOK_AWAY_US 100000
 /* Callers get this long to take the last bytes when the sandbox ends. */
 #define LAST_WORDS_MS 2000
 
@@ -250,6 +252,11 @@ static void on_connect(struct watch *watch, uint32_t events)
     struct keeper *k = container_of(watch, struct keeper, listen_watch);
     (void)events;
     autofd int sock = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (sock < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+        /* Who waits would wake us again and again: look away for a while. */
+        loop_watch(&k->loop, &k->listen_watch, k->listen_fd, 0);
+        timer_set(&k->loop, &k->listen_timer, cay_now_us() + LOOK_AWAY_US);
+    }
     if (sock < 0 || !is_own_user(sock))
         return;
     struct chan chan;
@@ -271,6 +278,13 @@ static void on_connect(struct watch *watch, uint32_t events)
     on_client(&client->watch, EPOLLIN);
 }
 
+static void on_look_again(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, listen_timer);
+    if (k->listen_watch.fd >= 0)
+        loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
+}
+
 int client_listen(struct keeper *k, struct cay_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -281,6 +295,7 @@ int client_listen(struct keeper *k, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot listen on %s", address.sun_path);
     k->listen_fd = steal_fd(&sock);
     k->listen_watch = (struct watch){.fd = -1, .ready = on_connect};
+    k->listen_timer.fire = on_look_again;
     return 0;
 }
 

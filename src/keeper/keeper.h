@@ -116,7 +116,7 @@ struct keeper {
     uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
     uint64_t oom_seen;
     uint32_t running, next_tag;
-    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer;
+    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer;
     int retries;
 
     struct chan init;

@@ -15,9 +15,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 enum { CREATOR_FD = 3, STATUS_FD = 4 };
+
+/* Three pipes for each command: the caller's own soft limit says nothing about what we need. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
 
 static int detach_from_caller(void)
 {
@@ -35,6 +46,7 @@ static int detach_from_caller(void)
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    raise_file_limit();
     umask(022); /* init must be able to enter its cgroups; our own files say their modes */
     return 0;
 }

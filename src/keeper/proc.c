@@ -21,6 +21,8 @@
  * child that lives on may write without pause. */
 #define LAST_DRAIN (1u << 20)
 #define TIMEOUT_CODE 124
+/* What a terminal still had to say after its process ended is waited for this long at a time. */
+#define TERMINAL_FLUSH_MS 5
 
 void proc_name(const struct proc *proc, char out[16])
 {
@@ -46,6 +48,8 @@ struct proc *proc_of_tag(struct keeper *k, uint32_t tag)
 
 /* ---- output ----------------------------------------------------------------------------------------- */
 
+static void push_input(struct proc *proc);
+
 static void close_end(struct pipe_end *end)
 {
     loop_forget(&end->proc->keeper->loop, &end->watch);
@@ -54,8 +58,15 @@ static void close_end(struct pipe_end *end)
     close_fd(&end->fd);
 }
 
-/* Reads what is there, `limit` bytes at most. False when nobody will write any more. */
-static bool drain(struct pipe_end *end, size_t limit)
+/* Output of a terminal comes through the kernel's buffers a little later than its writer's death. */
+static bool more_from_terminal(const struct pipe_end *end)
+{
+    struct pollfd p = {.fd = end->fd, .events = POLLIN};
+    return end->proc->pty && poll(&p, 1, TERMINAL_FLUSH_MS) > 0;
+}
+
+/* Reads what is there, `limit` bytes at most; `last`: to the very end. False: nobody writes any more. */
+static bool drain(struct pipe_end *end, size_t limit, bool last)
 {
     char chunk[CAY_MAX_DATA];
     struct proc *proc = end->proc;
@@ -63,14 +74,17 @@ static bool drain(struct pipe_end *end, size_t limit)
         ssize_t n = read(end->fd, chunk, sizeof(chunk));
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n < 0 && errno == EAGAIN) {
+            if (last && more_from_terminal(end))
+                continue;
             return true;
+        }
         if (n <= 0) /* EIO: the other side of a terminal is closed */
             return false;
-        spool_append(&proc->spool, proc->keeper->run_dir, end->stream, chunk, (size_t)n);
-        spool_append(&proc->keeper->log, proc->keeper->run_dir, end->stream, chunk, (size_t)n);
+        spool_append(&proc->spool, proc->keeper->cay.sandboxes, end->stream, chunk, (size_t)n);
+        spool_append(&proc->keeper->log, proc->keeper->cay.sandboxes, end->stream, chunk, (size_t)n);
         total += (size_t)n;
-        if ((size_t)n < sizeof(chunk) / 2)
+        if (!last && (size_t)n < sizeof(chunk) / 2)
             return true; /* emptied, most likely; if not, the loop tells us again */
     }
     return true;
@@ -80,9 +94,15 @@ static void on_output(struct watch *watch, uint32_t events)
 {
     struct pipe_end *end = container_of(watch, struct pipe_end, watch);
     struct proc *proc = end->proc;
-    (void)events;
-    if (!drain(end, CAY_MAX_DATA))
-        close_end(end);
+    if (proc->pty && (events & EPOLLOUT))
+        push_input(proc);
+    if ((events & ~EPOLLOUT) && !drain(end, CAY_MAX_DATA, false)) {
+        /* A master that is closed hangs up on the process, which may live on without its terminal. */
+        if (proc->pty && proc->state == PROC_RUNNING)
+            loop_forget(&proc->keeper->loop, &end->watch);
+        else
+            close_end(end);
+    }
     clients_of(proc->keeper, proc);
     clients_of(proc->keeper, NULL);
 }
@@ -134,9 +154,11 @@ static void push_input(struct proc *proc)
             close_input(proc);
         }
     }
-    /* A terminal's master is watched for output already; its input is small and retried with that. */
+    uint32_t room = proc->in_buf.size ? EPOLLOUT : 0;
     if (proc->in >= 0 && !proc->pty)
-        loop_watch(&proc->keeper->loop, &proc->in_watch, proc->in, proc->in_buf.size ? EPOLLOUT : 0);
+        loop_watch(&proc->keeper->loop, &proc->in_watch, proc->in, room);
+    else if (proc->in >= 0 && proc->out.watch.fd >= 0) /* one descriptor, both ways */
+        loop_watch(&proc->keeper->loop, &proc->out.watch, proc->in, EPOLLIN | room);
     if (proc->in_buf.size < CAY_MAX_STDIN / 2)
         release_writers(proc);
 }
@@ -406,7 +428,7 @@ static void trim_ended(struct keeper *k)
     for (struct proc *p = k->procs; p && memory > CAY_SPOOL_MEMORY_ALL; p = p->next) {
         if (p->state == PROC_ENDED) {
             memory -= spool_in_memory(&p->spool);
-            spool_spill(&p->spool, k->run_dir);
+            spool_spill(&p->spool, k->cay.sandboxes);
         }
     }
     for (struct proc *p = k->procs, *next; p && k->n_ended > CAY_MAX_ENDED; p = next) {
@@ -420,9 +442,9 @@ static void finish(struct proc *proc)
 {
     struct keeper *k = proc->keeper;
     char name[16];
-    if (proc->out.fd >= 0 && !drain(&proc->out, LAST_DRAIN))
+    if (proc->out.fd >= 0 && !drain(&proc->out, LAST_DRAIN, true))
         close_end(&proc->out);
-    if (proc->err.fd >= 0 && !drain(&proc->err, LAST_DRAIN))
+    if (proc->err.fd >= 0 && !drain(&proc->err, LAST_DRAIN, true))
         close_end(&proc->err);
     close_input(proc);
     timer_clear(&k->loop, &proc->timeout);

@@ -121,18 +121,20 @@ static int plan_cgroup(struct keeper *k, struct jail_plan *plan, struct cay_erro
 {
     const struct cay_spec *spec = &k->spec.spec;
     const struct cgroup_limits limits = {.memory = spec->memory, .cpus_milli = spec->cpus, .pids = spec->pids};
-    int made = cgroup_begin(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
-    if (made < 0 && err->code == CAY_E_CONFLICT && cgroup_sweep(k->id, err) == 0)
-        made = cgroup_begin(&k->cgroup, k->id, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+    char group[HOME_GROUP_SIZE];
+    home_group_name(&k->cay, k->id, group);
+    int made = cgroup_begin(&k->cgroup, group, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+    if (made < 0 && err->code == CAY_E_CONFLICT && cgroup_sweep(group, err) == 0)
+        made = cgroup_begin(&k->cgroup, group, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
     if (made < 0)
         return -1;
     plan->cgroup = &k->cgroup;
     if (k->cgroup.kind != CGROUP_NONE)
         return 0;
     /* Defaults are best effort; a limit that somebody asked for is a promise. */
-    if (spec->cpus)
-        return cay_fail(err, CAY_E_UNSUPPORTED, "a cpu limit needs cgroups, and this host gives us none; "
-                        "'cay doctor' says why");
+    if (spec->cpus || spec->memory != SPEC_DEFAULT_MEMORY)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "a %s limit needs cgroups, and this host gives us none; "
+                        "'cay doctor' says why", spec->cpus ? "cpu" : "memory");
     plan->pids = spec->pids;
     plan->memory = 0;
     return 0;
@@ -148,7 +150,7 @@ static int plan_disk(struct keeper *k, struct jail_plan *plan, struct cay_error 
     plan->disk = -1;
     if (!k->cay.privileged || spec->disk <= spec->memory / 2)
         return 0;
-    plan->disk = k->disk = disk_make(k->run_dir, spec->disk, spec->inodes, err);
+    plan->disk = k->disk = disk_make(k->cay.sandboxes, spec->disk, spec->inodes, err);
     return plan->disk < 0 ? -1 : 0;
 }
 
@@ -196,6 +198,7 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
         .fds = spec->fds,
         .no_setid = parts->no_setid,
         .privileged = k->cay.privileged,
+        .private_fds = {k->creator->chan.sock, k->status_fd},
         .meanwhile = finish_our_side,
         .data = k,
     };
@@ -203,6 +206,9 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
     if (parts->n_binds &&
         ids_of_user(parts->image.layers[0].lower, spec->user, &plan.user_uid, &plan.user_gid, err) < 0)
         return -1;
+    if (parts->n_binds && !plan.privileged && plan.user_uid != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "without root a mount belongs to the sandbox's root; leave out the "
+                        "user '%s', or run cay as root", spec->user);
     if (plan_ids(k, &plan, err) < 0 || plan_cgroup(k, &plan, err) < 0 || plan_disk(k, &plan, err) < 0)
         return -1;
     int started = jail_start(&plan, &k->jail, err);

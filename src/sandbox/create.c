@@ -190,8 +190,8 @@ static int await_ready(struct cay *cay, struct order *order, int creator, struct
     };
     chan_init(&chan, creator);
     int got = send_order(order, &request, creator, err) < 0 ? -1 : recv_ready(&chan, &answer, err);
+    chan.sock = -1; /* the caller's, to keep or to close */
     if (got > 0 && answer.type == MSG_READY) {
-        chan.sock = -1; /* stays with the handle */
         chan_done(&chan);
         return 0;
     }
@@ -201,13 +201,6 @@ static int await_ready(struct cay *cay, struct order *order, int creator, struct
         cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'", spec->spec.id);
     chan_done(&chan);
     return -1;
-}
-
-static void undo(struct cay *cay, const struct spec *spec, bool record)
-{
-    if (record && !spec->spec.ephemeral)
-        cay_remove_tree_at(cay->sandboxes, spec->spec.id);
-    cay_remove_tree_at(cay->run, spec->spec.id);
 }
 
 static int create_new(struct cay *cay, struct order *order, int status, struct cay_sandbox **out,
@@ -225,7 +218,12 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
         *out = sandbox;
         return 0;
     }
-    undo(cay, spec, recorded);
+    close_fd(&creator);
+    /* A keeper that failed has cleaned up; one that was killed has not, and we hold its lock. */
+    if (recorded)
+        sandbox_sweep(cay, spec->spec.id, locked);
+    else
+        cay_remove_tree_at(cay->run, spec->spec.id);
     free(sandbox);
     return -1;
 }

@@ -125,6 +125,14 @@ int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *
     return 0;
 }
 
+void home_group_name(const struct cay *cay, const char *id, char out[HOME_GROUP_SIZE])
+{
+    if (cay->privileged && strcmp(cay->run_path, run_place.root) == 0)
+        snprintf(out, HOME_GROUP_SIZE, "%s", id);
+    else
+        snprintf(out, HOME_GROUP_SIZE, "%s.%08x", id, cay_crc32(cay->run_path, strlen(cay->run_path)));
+}
+
 void home_boot_id(char out[40])
 {
     ssize_t n = cay_read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", out, 40);

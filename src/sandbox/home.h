@@ -33,6 +33,9 @@ int home_open(int parent, const char *id);
 /* The keeper's socket address below <run>. */
 struct sockaddr_un;
 int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, struct cay_error *err);
+/* The name of its cgroup: the id, and for a run directory of one's own also which: ids are unique only there. */
+#define HOME_GROUP_SIZE (CAY_MAX_ID + 10)
+void home_group_name(const struct cay *cay, const char *id, char out[HOME_GROUP_SIZE]);
 /* 32 hex digits and dashes, as the kernel prints it; empty if unknown. */
 void home_boot_id(char out[40]);
 

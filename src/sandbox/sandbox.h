@@ -53,5 +53,7 @@ enum life {
  * its cgroups, ids and run directory go, its record says lost.
  */
 enum life sandbox_life(struct cay *cay, const char *id);
+/* Removes what is left of a sandbox whose lock is held by the caller. */
+void sandbox_sweep(struct cay *cay, const char *id, int status_fd);
 
 #endif

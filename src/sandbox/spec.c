@@ -161,7 +161,7 @@ static struct stored with_defaults(const struct cay_spec *from)
         .cwd = non_empty(from->cwd),
         .network = non_empty(from->network) ? from->network : "deny-all",
         .profile = from->profile,
-        .memory = from->memory ? from->memory : 2 * GIB,
+        .memory = from->memory ? from->memory : SPEC_DEFAULT_MEMORY,
         .cpus = from->cpus,
         .pids = from->pids ? from->pids : 1024,
         .disk = from->disk,

@@ -8,6 +8,8 @@
 
 #include "base/buf.h"
 
+#define SPEC_DEFAULT_MEMORY (2ULL << 30)
+
 struct spec {
     struct cay_spec spec; /* borrows from bytes and mounts */
     char *bytes;

@@ -10,6 +10,7 @@
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,26 +44,42 @@ static void write_lost(struct cay *cay, const char *id, const struct status *las
         record_write_at(dir, "status", buf.data, buf.size, true, NULL);
 }
 
-static void release_range(struct cay *cay, const char *id, const struct status *status)
+static void release_if_owner(struct cay *cay, const char *id, const char *number)
 {
-    char name[32], owner[CAY_MAX_ID];
-    if (!status->id_range)
-        return;
-    snprintf(name, sizeof(name), "ids/%llu", (unsigned long long)status->id_range - 1);
+    char name[300], owner[CAY_MAX_ID];
+    snprintf(name, sizeof(name), "ids/%s", number);
     ssize_t n = readlinkat(cay->run, name, owner, sizeof(owner) - 1);
     if (n > 0 && (size_t)n == strlen(id) && memcmp(owner, id, (size_t)n) == 0)
         unlinkat(cay->run, name, 0);
 }
 
-/* Called with the dead keeper's lock held. */
-static void sweep(struct cay *cay, const char *id, int status_fd)
+/* A keeper that died early, or whose status is damaged, did not leave the number of its range: search. */
+static void release_range(struct cay *cay, const char *id, const struct status *status)
+{
+    char number[32];
+    if (status->id_range) {
+        snprintf(number, sizeof(number), "%llu", (unsigned long long)status->id_range - 1);
+        release_if_owner(cay, id, number);
+        return;
+    }
+    int scan = openat(cay->run, "ids", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = scan < 0 ? NULL : fdopendir(scan);
+    for (struct dirent *e; stream && (e = readdir(stream));)
+        release_if_owner(cay, id, e->d_name);
+    if (stream)
+        closedir(stream);
+}
+
+void sandbox_sweep(struct cay *cay, const char *id, int status_fd)
 {
     struct cay_error err;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
     bool known = record_read(status_fd, &buf, NULL) == 0 && status_decode(buf.data, buf.size, &status, NULL) == 0;
     /* A process that does not die keeps its cgroup; the run directory then stays for the next sweep. */
-    if (cgroup_sweep(id, &err) < 0)
+    char group[HOME_GROUP_SIZE];
+    home_group_name(cay, id, group);
+    if (cgroup_sweep(group, &err) < 0)
         return;
     release_range(cay, id, &status);
     if (known && status.ephemeral)
@@ -116,6 +133,6 @@ enum life sandbox_life(struct cay *cay, const char *id)
     if (status_lock(fd) < 0)
         return LIFE_KEPT;
     if (fstat(fd, &st) == 0 && st.st_nlink > 0)
-        sweep(cay, id, fd);
+        sandbox_sweep(cay, id, fd);
     return ended_or_none(cay, id);
 }
