@@ -256,7 +256,7 @@ CAY_API int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, 
                       struct cay_error *err);
 /*
  * Creates a sandbox and starts a command in it, in one step and faster than in two. With `ephemeral` the
- * sandbox ends when this command ends.
+ * sandbox ends with this command: its keeper removes it right then, and nobody waits for that.
  */
 CAY_API int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct cay_exec *exec,
                              struct cay_sandbox **out, struct cay_proc **proc, struct cay_error *err);

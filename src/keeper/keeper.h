@@ -176,6 +176,7 @@ void life_use(struct keeper *k); /* somebody called: it is not idle */
 void life_dirty(struct keeper *k);
 int life_write(struct keeper *k);
 void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64_t grace_ms);
+void life_last(struct keeper *k);  /* the command that it was made for ended: say so, life_end follows */
 void life_check(struct keeper *k); /* a process ended: stopping may be over */
 int life_pause(struct keeper *k, bool paused, struct cay_error *err);
 void life_set_ttl(struct keeper *k, uint64_t ms);

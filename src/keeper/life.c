@@ -227,6 +227,15 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
     life_check(k);
 }
 
+void life_last(struct keeper *k)
+{
+    if (k->phase != PHASE_UP)
+        return;
+    k->state = CAY_STATE_EXITED;
+    k->reason = "its command ended";
+    life_write(k);
+}
+
 /* Stopping is over when no process is left but init. */
 void life_check(struct keeper *k)
 {

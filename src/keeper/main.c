@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's connection and
- * 4 = the locked status file. Takes the spec from the creator, makes the sandbox, answers READY, and keeps it
+ * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's connection. Takes the
+ * spec and the locked status file from the creator, makes the sandbox, answers READY, and keeps it
  * until its end. It has no standard streams, no working directory on anybody's file system and no parent
  * that waits for it.
  */
@@ -18,7 +18,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-enum { CREATOR_FD = 3, STATUS_FD = 4 };
+#define CREATOR_FD 3
 
 /* Three pipes for each command: the caller's own soft limit says nothing about what we need. */
 static void raise_file_limit(void)
@@ -36,8 +36,8 @@ static int detach_from_caller(void)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
         return -1;
-    sys_close_range(STATUS_FD + 1, ~0u);
-    if (fcntl(CREATOR_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(STATUS_FD, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0)
+    sys_close_range(CREATOR_FD + 1, ~0u);
+    if (fcntl(CREATOR_FD, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0)
         return -1;
     /* Terminals and job control of the caller are none of our business; SIGTERM is: it ends the sandbox. */
     signal(SIGHUP, SIG_IGN);
@@ -77,6 +77,9 @@ static int take_spec(struct keeper *k, struct chan *creator, struct cay_error *e
     int got = chan_recv(creator, &msg, err);
     if (got <= 0 || msg.type != OP_CREATE)
         return got < 0 ? -1 : cay_fail(err, CAY_E_INVALID, "the creator went away");
+    k->status_fd = chan_take_fd(creator);
+    if (k->status_fd < 0)
+        return cay_fail(err, CAY_E_INVALID, "the creator sent no status file");
     if (spec_load(msg.data.data, msg.data.size, &k->spec, err) < 0)
         return -1;
     if (strcmp(k->spec.spec.id, k->id) != 0)
@@ -116,8 +119,7 @@ int main(int argc, char **argv)
     if (argc != 2 || detach_from_caller() < 0)
         return 1;
     k->id = argv[1];
-    k->status_fd = STATUS_FD;
-    k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd = -1;
+    k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd = -1;
     k->jail = (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {

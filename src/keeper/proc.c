@@ -473,9 +473,11 @@ void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak)
     if (proc->signal == SIGKILL && !proc->timed_out)
         proc->oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
     bool last = proc->last;
+    if (last)
+        life_last(k); /* first: once its caller knows of the exit, nobody should see the sandbox */
     finish(proc);
     if (last)
-        life_end(k, CAY_STATE_EXITED, "its command ended", 0);
+        life_end(k, CAY_STATE_EXITED, k->reason, 0);
     else
         life_check(k);
 }

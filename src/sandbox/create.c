@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Creating a sandbox. Intent first: the locked run directory, then the record, then the keeper, which makes
- * everything else. The lock is taken by the creator and inherited by the keeper, so from the first moment on
- * somebody alive holds it, and when nobody does the remains may be swept.
+ * Creating a sandbox. Intent first: the locked run directory, then the record, then the keeper is told, which
+ * makes everything else. The lock is taken by the creator and shared with the keeper, so from the first moment
+ * on somebody alive holds it, and when nobody does the remains may be swept.
  */
 #include "base/err.h"
 #include "base/sock.h"
@@ -22,8 +22,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Descriptors that a keeper is born with: see src/keeper/main.c. */
-enum { KEEPER_CREATOR = 3, KEEPER_STATUS = 4 };
+/* The descriptor that a keeper is born with: see src/keeper/main.c. */
+#define KEEPER_CREATOR 3
 
 extern char **environ;
 
@@ -40,14 +40,14 @@ static void random_id(char out[CAY_MAX_ID])
 struct launch {
     char program[CAY_MAX_PATH];
     char *argv[3];
-    int creator, status; /* both above every target number */
+    int creator; /* above every target number */
 };
 
 /* Runs in memory shared with the parent: nothing but system calls. */
 __attribute__((noinline, noreturn)) static void exec_keeper(const struct launch *launch)
 {
     setsid();
-    if (dup2(launch->creator, KEEPER_CREATOR) >= 0 && dup2(launch->status, KEEPER_STATUS) >= 0)
+    if (dup2(launch->creator, KEEPER_CREATOR) >= 0)
         execve(launch->program, launch->argv, environ);
     _exit(127);
 }
@@ -78,7 +78,8 @@ static int launch_keeper(const struct launch *launch)
     return middle < 0 || status != 0 ? -1 : 0;
 }
 
-static int start_keeper(const char *id, int status, int *creator, struct cay_error *err)
+/* It waits for the spec; if none comes, because the id is taken, say, it goes. */
+static int start_keeper(const char *id, int *creator, struct cay_error *err)
 {
     struct launch launch = {.argv = {"cay-keeper", (char *)id, NULL}};
     const char *dir = getenv("CAY_LIBEXEC_DIR");
@@ -90,11 +91,9 @@ static int start_keeper(const char *id, int status, int *creator, struct cay_err
     if (sock_pair(pair) < 0)
         return cay_fail_errno(err, errno, "cannot make a socket pair");
     autofd int ours = pair[0], theirs = pair[1];
-    autofd int high_sock = fcntl(theirs, F_DUPFD_CLOEXEC, 16);
-    autofd int high_status = fcntl(status, F_DUPFD_CLOEXEC, 16);
-    launch.creator = high_sock;
-    launch.status = high_status;
-    if (high_sock < 0 || high_status < 0 || launch_keeper(&launch) < 0)
+    autofd int high = fcntl(theirs, F_DUPFD_CLOEXEC, 16);
+    launch.creator = high;
+    if (high < 0 || launch_keeper(&launch) < 0)
         return cay_fail_errno(err, errno, "cannot start the keeper");
     *creator = steal_fd(&ours);
     return 0;
@@ -142,13 +141,14 @@ struct order {
     const char *image; /* what the spec's image stands for */
     const struct cay_exec *exec;
     bool started; /* the command's request was sent */
+    int creator;  /* to a keeper that waits for the spec; -1: none was started yet */
 };
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
-static int send_order(struct order *order, const struct msg *create, int creator, struct cay_error *err)
+static int send_order(struct order *order, const struct msg *create, int status, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(2 * (CAY_MAX_FRAME + FRAME_HEADER));
-    if (msg_encode(&buf, create, 0) < 0)
+    if (msg_encode(&buf, create, 1) < 0)
         return cay_fail(err, CAY_E_TOO_LARGE, "the spec is too large");
     if (order->exec) {
         struct msg exec = exec_request(order->exec);
@@ -157,7 +157,8 @@ static int send_order(struct order *order, const struct msg *create, int creator
             return cay_fail(err, CAY_E_TOO_LARGE, "the command (arguments and environment) is larger than %u bytes",
                             CAY_MAX_FRAME);
     }
-    if (sock_send_all(creator, buf.data, buf.size, NULL, 0) < 0)
+    /* The locked status file goes along: the lock belongs to the open file, and so to both of us now. */
+    if (sock_send_all(order->creator, buf.data, buf.size, &status, 1) < 0)
         return cay_fail_errno(err, errno, "cannot talk to the keeper");
     order->started = order->exec != NULL;
     return 0;
@@ -176,7 +177,7 @@ static int recv_ready(struct chan *chan, struct msg *answer, struct cay_error *e
 }
 
 /* Hands the spec to the new keeper and waits until the sandbox is up. */
-static int await_ready(struct cay *cay, struct order *order, int creator, struct cay_error *err)
+static int await_ready(struct cay *cay, struct order *order, int status, struct cay_error *err)
 {
     const struct spec *spec = order->spec;
     struct chan chan;
@@ -188,8 +189,8 @@ static int await_ready(struct cay *cay, struct order *order, int creator, struct
         .target = cay->run_path,
         .name = order->image,
     };
-    chan_init(&chan, creator);
-    int got = send_order(order, &request, creator, err) < 0 ? -1 : recv_ready(&chan, &answer, err);
+    chan_init(&chan, order->creator);
+    int got = send_order(order, &request, status, err) < 0 ? -1 : recv_ready(&chan, &answer, err);
     chan.sock = -1; /* the caller's, to keep or to close */
     if (got > 0 && answer.type == MSG_READY) {
         chan_done(&chan);
@@ -208,17 +209,15 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
 {
     const struct spec *spec = order->spec;
     autofd int locked = status;
-    int creator = -1;
     struct cay_sandbox *sandbox = sandbox_new(cay, spec->spec.id, err);
     bool recorded = sandbox && write_record(cay, spec, err) == 0;
-    if (recorded && start_keeper(spec->spec.id, locked, &creator, err) == 0 &&
-        await_ready(cay, order, creator, err) == 0) {
+    if (recorded && await_ready(cay, order, locked, err) == 0) {
         sandbox->ephemeral = spec->spec.ephemeral;
-        atomic_store(&sandbox->creator, creator);
+        atomic_store(&sandbox->creator, steal_fd(&order->creator));
         *out = sandbox;
         return 0;
     }
-    close_fd(&creator);
+    close_fd(&order->creator);
     /* A keeper that failed has cleaned up; one that was killed has not, and we hold its lock. */
     if (recorded)
         sandbox_sweep(cay, spec->spec.id, locked);
@@ -285,13 +284,16 @@ static int create(struct cay *cay, const struct cay_spec *given, struct order *o
     order->image = config_image(&config, spec.spec.image);
     if (image_check(order->image, spec.spec.image, err) < 0)
         return -1;
-    return claim_or_take(cay, order, out, err);
+    /* The keeper starts while we claim the id, on another CPU if there is one. */
+    int created = start_keeper(spec.spec.id, &order->creator, err) < 0 ? -1 : claim_or_take(cay, order, out, err);
+    close_fd(&order->creator);
+    return created;
 }
 
 int cay_create(struct cay *cay, const struct cay_spec *spec, struct cay_sandbox **out, struct cay_error *err)
 {
     struct cay_error own;
-    struct order order = {0};
+    struct order order = {.creator = -1};
     return create(cay, spec, &order, out, err ? err : &own);
 }
 
@@ -299,7 +301,7 @@ int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct 
                      struct cay_sandbox **out, struct cay_proc **proc, struct cay_error *err)
 {
     struct cay_error own;
-    struct order order = {.exec = exec};
+    struct order order = {.exec = exec, .creator = -1};
     struct cay_sandbox *sandbox = NULL;
     if (!err)
         err = &own;

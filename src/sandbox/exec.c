@@ -17,6 +17,7 @@ struct cay_proc {
     struct msg current; /* what the last event borrowed from */
     pid_t pid;
     bool over;
+    bool last; /* its ephemeral sandbox ends with it */
     int log;      /* of a sandbox that has ended: its saved output, read from here; else -1 */
     uint64_t log_offset;
     char *chunk;
@@ -129,6 +130,7 @@ int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_er
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     proc->log = -1;
     proc->creator_of = sandbox;
+    proc->last = sandbox->ephemeral;
     chan_init(&proc->chan, atomic_exchange(&sandbox->creator, -1));
     return await_started(sandbox, proc, out, err);
 }
@@ -297,6 +299,7 @@ void cay_proc_free(struct cay_proc *proc)
     if (proc->creator_of) {
         /* The creator's own connection: closing it would end an ephemeral sandbox. A stream that is not
          * over yet cannot be reused for requests, but keeps the sandbox alive all the same. */
+        proc->creator_of->ending = proc->last && proc->over;
         atomic_store(&proc->creator_of->creator, proc->chan.sock);
         proc->chan.sock = -1;
     }

@@ -29,7 +29,7 @@ void cay_sandbox_free(struct cay_sandbox *sandbox)
     if (!sandbox)
         return;
     int creator = atomic_exchange(&sandbox->creator, -1);
-    if (creator >= 0 && sandbox->ephemeral) {
+    if (creator >= 0 && sandbox->ephemeral && !sandbox->ending) {
         /* Wait until nothing is left: a caller who frees it may look for leaks at once. */
         struct chan chan;
         struct msg answer;
@@ -63,7 +63,12 @@ int cay_inspect(struct cay_sandbox *sandbox, char **json, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(4 * CAY_MAX_RECORD);
     autospec struct spec spec = {0};
-    if (sandbox_spec(sandbox->cay, sandbox->id, &spec, err) < 0)
+    struct cay_error own;
+    if (!err)
+        err = &own;
+    /* One that ends while it is asked has its record in place when it says so. */
+    if (sandbox_spec(sandbox->cay, sandbox->id, &spec, err) < 0 &&
+        (err->code != CAY_E_GONE || sandbox_spec(sandbox->cay, sandbox->id, &spec, err) < 0))
         return -1;
     buf_str(&buf, "{");
     spec_json(&spec.spec, &buf);

@@ -67,6 +67,8 @@ static int add_record(struct listing *listing, const char *id, const struct cay_
     struct cay_info info;
     if (status_decode(buf->data, buf->size, &status, NULL) < 0 || !matches(&status, filter))
         return 0;
+    if (status.ephemeral && status.state >= CAY_STATE_EXITED)
+        return 0; /* on its way out, and leaves no record */
     if (status_to_info(&status, id, &info, err) < 0)
         return -1;
     if (add(listing, &info, err) < 0) {

@@ -17,6 +17,7 @@ struct cay_sandbox {
     struct cay *cay; /* borrowed: the handle must not outlive it */
     char id[CAY_MAX_ID];
     bool ephemeral;
+    bool ending; /* its last command ended, and it with that */
     /* The creator's own connection; -1 when it is in use or was never there. Closing it ends an ephemeral
      * sandbox, using it saves the first exec a connect. */
     atomic_int creator;

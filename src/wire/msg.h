@@ -24,8 +24,8 @@ enum msg_type {
     MSG_ERROR,  /* code, sys_errno, text */
 
     /* caller -> keeper */
-    OP_CREATE = 15, /* creator's first: data = spec record, path = state directory, target = run directory
-                       -> READY */
+    OP_CREATE = 15, /* creator's first: data = spec record, path = state directory, target = run directory,
+                       name = image reference + 1 descriptor: the locked status file -> READY */
     OP_EXEC = 16, /* argv | shell, env, cwd, user, flags, rows, cols, timeout_ms, data (stdin of a whole run)
                      -> STARTED, then (unless MSG_F_DETACH) OUTPUT..., EXIT */
     OP_ATTACH,    /* pid (0: merged log), offset, flags FOLLOW -> OUTPUT..., EXIT | OK (nothing more) */
