@@ -225,7 +225,7 @@ static void check_loop(const struct probe_host *host, struct probe_result *out)
         probe_say(out, 0, "", "loop devices can be used");
     else
         probe_say(out, 1, host->root ? "modprobe loop" : "",
-                  "no loop devices%s: disk caps are a tmpfs, which costs memory",
+                  "no loop devices%s: a disk is always a tmpfs, which costs memory",
                   host->root ? "" : " without root");
 }
 
@@ -265,7 +265,7 @@ static void check_quota(const struct probe_host *host, struct probe_result *out)
     else if (strstr(options, ",prjquota,") || strstr(options, ",pquota,"))
         probe_say(out, 0, "", "project quota is on at %s (%s)", path, type);
     else
-        probe_say(out, 0, "", "%s is on %s without project quota: disk caps are a tmpfs", path, type);
+        probe_say(out, 0, "", "%s is on %s without project quota; disks do not use it", path, type);
 }
 
 static void check_state(const struct probe_host *host, struct probe_result *out)

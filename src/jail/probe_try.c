@@ -178,8 +178,9 @@ void probe_idmap(const struct probe_host *host, struct probe_result *out)
         if (tree < 0 && errno == ENOENT)
             continue;
         if (tree < 0 || ns < 0 || sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0) {
-            probe_say(out, i == 2 ? 1 : 2, "needs Linux 5.12 (6.3 for tmpfs) and ext4, xfs, btrfs or tmpfs",
-                      "no idmapped mounts of %s: %s", paths[i], strerror(errno));
+            probe_say(out, 1, "needs Linux 5.12 (6.3 for tmpfs) and ext4, xfs, btrfs or tmpfs",
+                      "no idmapped mounts of %s (%s): its files appear as nobody's and cannot be changed inside",
+                      paths[i], strerror(errno));
             goto out;
         }
     }

@@ -20,18 +20,8 @@ uint32_t ids_base(uint64_t range)
     return FIRST_ID + (uint32_t)(range - 1) * JAIL_IDS;
 }
 
-/* A link to a sandbox that has no run directory was left by a dead keeper. */
-static bool is_stale(int run, const char *name)
-{
-    char owner[CAY_MAX_ID];
-    struct stat st;
-    ssize_t n = readlinkat(run, name, owner, sizeof(owner) - 1);
-    if (n <= 0)
-        return false;
-    owner[n] = 0;
-    return fstatat(run, owner, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
-}
-
+/* A link that a dead keeper left is not taken over here, where two could do so at once: who sweeps the dead
+ * sandbox, with its lock held, removes it. */
 uint64_t ids_claim(int run, const char *id, struct cay_error *err)
 {
     uint32_t start;
@@ -44,11 +34,6 @@ uint64_t ids_claim(int run, const char *id, struct cay_error *err)
             return 1 + (uint64_t)n;
         if (errno == ENOENT && (mkdirat(run, "ids", 0700) == 0 || errno == EEXIST) && symlinkat(id, run, name) == 0)
             return 1 + (uint64_t)n;
-        if (errno == EEXIST && is_stale(run, name)) {
-            unlinkat(run, name, 0);
-            if (symlinkat(id, run, name) == 0)
-                return 1 + (uint64_t)n;
-        }
         if (errno != EEXIST) {
             cay_fail_errno(err, errno, "cannot claim a range of user ids");
             return 0;

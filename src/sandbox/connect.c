@@ -4,10 +4,14 @@
  */
 #include "base/err.h"
 #include "base/util.h"
+#include "jail/sys.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,6 +20,11 @@
 /* A keeper that was found alive but does not listen yet is being made: wait for it this long. */
 #define READY_TRIES 1000
 #define READY_PAUSE_NS 10000000
+/* A sandbox changes places only once, when it ends. */
+#define LOOKS 3
+/* A keeper answers in microseconds, or when what it was asked to wait for has come. One that takes this much
+ * longer is stopped, or its host is in trouble. */
+#define PATIENCE_MS 10000
 
 struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err)
 {
@@ -71,12 +80,34 @@ int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_er
     return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer", sandbox->id);
 }
 
+/* 1: an answer is there; 0: the keeper did not answer in time. */
+static int await_answer(const struct chan *chan, const struct msg *request)
+{
+    struct pollfd p = {.fd = chan->sock, .events = POLLIN};
+    uint64_t patience = PATIENCE_MS + request->timeout_ms;
+    if (request->timeout_ms > INT_MAX / 2)
+        patience = INT_MAX;
+    uint64_t end = cay_now_us() + patience * 1000;
+    for (;;) {
+        uint64_t now = cay_now_us();
+        int ready = poll(&p, 1, request->timeout_ms > INT_MAX / 2 ? -1 : now >= end ? 0 : (int)((end - now) / 1000) + 1);
+        if (ready >= 0 || errno != EINTR)
+            return ready > 0;
+    }
+}
+
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan, struct msg *answer,
                  struct cay_error *err)
 {
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
-    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : chan_recv(chan, answer, err);
+    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : 1;
+    if (got > 0 && !await_answer(chan, request)) {
+        chan_done(chan);
+        return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer; 'cay rm -f %s' ends it",
+                        sandbox->id, sandbox->id);
+    }
+    got = got < 0 ? -1 : chan_recv(chan, answer, err);
     if (got > 0 && answer->type != MSG_ERROR)
         return 0;
     if (got > 0) {
@@ -105,6 +136,23 @@ int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct
     return 0;
 }
 
+void sandbox_kill_keeper(struct cay_sandbox *sandbox)
+{
+    struct chan chan;
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    /* Who listens there is the keeper, whatever a record says; the pidfd pins it before we look again. */
+    if (sandbox_connect(sandbox, &chan, NULL) < 0)
+        return;
+    int asked = getsockopt(chan.sock, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    autofd int pidfd = asked < 0 ? -1 : sys_pidfd_open(peer.pid);
+    if (pidfd >= 0 && sandbox_life(sandbox->cay, sandbox->id) == LIFE_KEPT)
+        sys_pidfd_kill(pidfd, SIGKILL);
+    chan_done(&chan);
+    for (int i = 0; i < READY_TRIES && sandbox_life(sandbox->cay, sandbox->id) == LIFE_KEPT; i++)
+        nanosleep(&(struct timespec){.tv_nsec = READY_PAUSE_NS}, NULL);
+}
+
 static int lost_status(const char *reason, struct cay_buf *out, struct cay_error *err)
 {
     const struct status lost = {.state = CAY_STATE_LOST, .reason = reason, .ended_ms = cay_wall_ms()};
@@ -114,12 +162,20 @@ static int lost_status(const char *reason, struct cay_buf *out, struct cay_error
 int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err)
 {
     struct cay_error why;
-    enum life life = sandbox_life(cay, id);
-    if (life == LIFE_NONE)
-        return explain(cay, id, life, err);
-    autofd int dir = home_open(life == LIFE_KEPT ? cay->run : cay->sandboxes, id);
-    if (dir >= 0 && record_read_at(dir, "status", out, &why) == 0)
-        return 0;
+    enum life life = LIFE_NONE;
+    autofd int dir = -1;
+    for (int i = 0; i < LOOKS; i++) {
+        life = sandbox_life(cay, id);
+        if (life == LIFE_NONE)
+            return explain(cay, id, life, err);
+        close_fd(&dir);
+        dir = home_open(life == LIFE_KEPT ? cay->run : cay->sandboxes, id);
+        if (dir >= 0 && record_read_at(dir, "status", out, &why) == 0)
+            return 0;
+        if (dir >= 0)
+            break;
+        /* It ended between the two looks: its record is elsewhere now. */
+    }
     if (life == LIFE_KEPT) {
         const struct status creating = {.state = CAY_STATE_CREATING, .reason = "being made"};
         return status_encode(&creating, out);

@@ -142,6 +142,10 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
         sandbox = sandbox_new(cay, id, err);
         struct cay_error why = {0};
         int ended = sandbox ? end(sandbox, 0, MSG_F_REMOVE, &why) : -1;
+        if (ended < 0 && sandbox && why.code == CAY_E_UNAVAILABLE) {
+            sandbox_kill_keeper(sandbox);
+            ended = 0;
+        }
         cay_sandbox_free(sandbox);
         if (ended < 0 && why.code != CAY_E_NOT_FOUND)
             return cay_fail_copy(err, why.code, why.sys_errno, why.text);

@@ -33,6 +33,9 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
 /* A request whose answer is just OK. */
 int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
 
+/* The last resort for a keeper that does not answer: it dies, and its sandbox with it. */
+void sandbox_kill_keeper(struct cay_sandbox *sandbox);
+
 /* The payload of the record that says how a sandbox is, from wherever it is now. */
 int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err);
 int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_error *err);
