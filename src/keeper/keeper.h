@@ -40,10 +40,11 @@ struct proc {
     struct proc *next;
     enum proc_state state;
     pid_t pid;    /* as the sandbox counts; 0 while starting */
-    uint32_t tag; /* of the INIT_SPAWN; also names its cgroup */
+    uint32_t tag;   /* of the INIT_SPAWN */
+    uint32_t group; /* names its cgroup */
     bool pty, timed_out, oom;
     bool last;      /* the sandbox ends with it */
-    bool grouped;   /* has a cgroup */
+    bool grouped;   /* has a cgroup of its own */
     bool lingering; /* ended, but its cgroup still has processes */
     struct pipe_end out, err;
     struct watch in_watch;
@@ -115,7 +116,8 @@ struct keeper {
     char boot_id[40];
     uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
     uint64_t oom_seen;
-    uint32_t running, next_tag;
+    uint32_t running, next_tag, next_group;
+    bool spare_group; /* the cgroup named next_group is there already */
     struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer;
     int retries;
 
@@ -150,6 +152,7 @@ struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
 int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof);
 void proc_kill_tree(struct proc *proc, int signal);
 void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
+void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of time */
 void proc_sweep(struct keeper *k);                     /* removes empty cgroups of ended ones */
 void proc_free(struct proc *proc);
 

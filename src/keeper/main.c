@@ -134,5 +134,7 @@ int main(int argc, char **argv)
     life_up(k);
     loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+    if (!k->procs)
+        proc_prepare(k);
     return loop_run(&k->loop) < 0;
 }

@@ -26,7 +26,7 @@
 
 void proc_name(const struct proc *proc, char out[16])
 {
-    snprintf(out, 16, "x%u", proc->tag);
+    snprintf(out, 16, "x%u", proc->group);
 }
 
 struct proc *proc_find(struct keeper *k, pid_t pid)
@@ -294,6 +294,34 @@ static const char **merge_env(const struct cay_spec *spec, const struct msg *req
     return env;
 }
 
+static int make_group(struct keeper *k)
+{
+    char name[16];
+    if (k->spare_group)
+        return 0;
+    snprintf(name, sizeof(name), "x%u", k->next_group);
+    return cgroup_exec_create(&k->cgroup, name);
+}
+
+void proc_prepare(struct keeper *k)
+{
+    if (k->phase == PHASE_UP && k->state == CAY_STATE_RUNNING && cgroup_dir(&k->cgroup) >= 0)
+        k->spare_group = make_group(k) == 0;
+}
+
+static int take_group(struct proc *proc, struct cay_error *err)
+{
+    struct keeper *k = proc->keeper;
+    if (cgroup_dir(&k->cgroup) < 0)
+        return 0;
+    if (make_group(k) < 0)
+        return cay_fail_errno(err, errno, "cannot make a cgroup for the command");
+    proc->group = k->next_group++;
+    proc->grouped = true;
+    k->spare_group = false;
+    return 0;
+}
+
 static int ask_init(struct proc *proc, const struct msg *request, struct cay_error *err)
 {
     struct keeper *k = proc->keeper;
@@ -301,12 +329,9 @@ static int ask_init(struct proc *proc, const struct msg *request, struct cay_err
     int theirs[3] = {-1, -1, -1};
     char name[16];
     autofree const char **env = merge_env(spec, request);
+    if (take_group(proc, err) < 0)
+        return -1;
     proc_name(proc, name);
-    if (cgroup_dir(&k->cgroup) >= 0) {
-        if (cgroup_exec_create(&k->cgroup, name) < 0)
-            return cay_fail_errno(err, errno, "cannot make a cgroup for the command");
-        proc->grouped = true;
-    }
     if (!env || (!proc->pty && make_pipes(proc, request->flags & MSG_F_STDIN, theirs) < 0))
         return cay_fail_errno(err, errno, "cannot make pipes for the command");
     const struct msg spawn = {
@@ -452,12 +477,15 @@ static void finish(struct proc *proc)
     proc->ended_us = cay_now_us();
     k->running--;
     k->n_ended++;
-    proc_name(proc, name);
-    if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
-        proc->lingering = true;
     tell_waiters(proc);
     clients_of(k, proc);
     clients_of(k, NULL);
+    /* What nobody waits for comes after the answer. */
+    proc_name(proc, name);
+    if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
+        proc->lingering = true;
+    if (!proc->last)
+        proc_prepare(k);
     life_dirty(k);
     if (k->n_ended > CAY_MAX_ENDED / 2)
         trim_ended(k);
