@@ -82,8 +82,8 @@ static char *expand(const char *arg, unsigned long serial)
     return out;
 }
 
-/* What posix_spawn does, and setns, which it cannot do. The child only makes system calls: it shares
- * our memory until it execs. */
+/* What posix_spawn does, and setns, which it cannot do. The child only makes system calls: it
+ * shares our memory until it execs. */
 static pid_t spawn(const struct command *command, int devnull, char **argv)
 {
     pid_t pid = vfork();

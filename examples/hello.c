@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A first program with libcay: makes a sandbox, runs a command in it, prints what it said, removes it.
+ * A first program with libcay: makes a sandbox, runs a command in it, prints what it said, removes
+ * it.
  *
  *   cc hello.c $(pkg-config --cflags --libs cay) -o hello && ./hello
  */

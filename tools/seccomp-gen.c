@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seccomp-gen PROFILE OUTPUT: writes the BPF program of one profile, an array of struct sock_filter for the
- * machine that this runs on. Run by the build; the keeper embeds the result, and sandboxes only load it.
+ * seccomp-gen PROFILE OUTPUT: writes the BPF program of one profile, an array of struct sock_filter
+ * for the machine that this runs on. Run by the build; the keeper embeds the result, and sandboxes
+ * only load it.
  *
- * libseccomp knows the numbers. The program itself is made here, because its rules cannot say "and any
- * other protocol gets this error", and because calls with the same answer are mostly neighbours: a binary
- * search over ranges is a fifth of the size. Layout:
+ * libseccomp knows the numbers. The program itself is made here, because its rules cannot say "and
+ * any other protocol gets this error", and because calls with the same answer are mostly
+ * neighbours: a binary search over ranges is a fifth of the size. Layout:
  *
- *   wrong architecture -> kill; then a tree of comparisons on the number; its leaves are an answer, or for
- *   a call with checks a list of them, first match wins, and the answer of its set.
+ *   wrong architecture -> kill; then a tree of comparisons on the number; its leaves are an answer,
+ *   or for a call with checks a list of them, first match wins, and the answer of its set.
  *
  * x32 calls are numbers above all of ours and get ENOSYS. So does -1, which a tracer leaves behind.
  */
@@ -85,7 +86,8 @@ static void read_set(struct call *calls, const char *names, uint32_t action)
         if (number == ABSENT)
             continue;
         if (number >= MAX_CALLS || calls[number].action != UNKNOWN) {
-            fprintf(stderr, "seccomp-gen: %s (%d) is named twice or beyond the table\n", name, number);
+            fprintf(stderr, "seccomp-gen: %s (%d) is named twice or beyond the table\n", name,
+                    number);
             exit(1);
         }
         calls[number].action = action;
@@ -121,7 +123,8 @@ static void emit_check(struct program *p, const struct check *check, uint32_t ac
     for (size_t i = 0; i < COUNT(check->tests) && check->tests[i].mask; i++) {
         const struct test *t = &check->tests[i];
         /* The low half of a 64-bit argument; both architectures are little-endian. */
-        emit(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, args) + 8 * t->arg, 0, 0);
+        emit(p, BPF_LD | BPF_W | BPF_ABS,
+             (uint32_t)offsetof(struct seccomp_data, args) + 8 * t->arg, 0, 0);
         if (t->any) {
             fails[n++] = p->size;
             emit(p, BPF_JMP | BPF_JSET | BPF_K, t->mask, 0, 0);
@@ -185,7 +188,8 @@ int main(int argc, char **argv)
             continue;
         make_program(&program, (enum profile)profile);
         FILE *out = fopen(argv[2], "wbe");
-        if (!out || fwrite(program.code, sizeof(program.code[0]), program.size, out) != program.size ||
+        if (!out ||
+            fwrite(program.code, sizeof(program.code[0]), program.size, out) != program.size ||
             fclose(out) != 0) {
             perror(argv[2]);
             return 1;

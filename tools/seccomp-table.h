@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the system call filters say, as data. seccomp-gen.c turns it into one BPF program for each profile.
+ * What the system call filters say, as data. seccomp-gen.c turns it into one BPF program for each
+ * profile.
  *
  * Three layers, the first that speaks decides:
- *   checks[]  calls whose arguments matter, in order; only the low 32 bits of an argument are compared,
- *             because that is what the kernel reads of an int
+ *   checks[]  calls whose arguments matter, in order; only the low 32 bits of an argument are
+ *             compared, because that is what the kernel reads of an int
  *   sets[]    whole calls, by name, with one answer for each profile
- *   default   ENOSYS: programs take a call that they are refused like this for one that is too new
+ *   default   ENOSYS: programs take a call that is refused like this for one that is too new
  * A refusal that a program should see as one is EPERM.
  */
 #ifndef CAY_TOOLS_SECCOMP_TABLE_H
@@ -50,7 +51,8 @@ struct check {
     uint32_t action[PROFILES];
 };
 
-/* Calls newer than the libseccomp of supported distributions; x86_64 and aarch64 share these numbers. */
+/* Calls newer than the libseccomp of supported distributions; x86_64 and aarch64 share these
+ * numbers. */
 static const struct {
     const char *name;
     int number;
@@ -64,54 +66,79 @@ static const struct {
     {"quotactl_fd", 443},
 };
 
-/* Everything but exotic: what editors, compilers, interpreters, servers and package managers call. */
+/* Everything but exotic: what editors, compilers, interpreters, servers and
+ * package managers call. */
 static const char everyday[] =
     /* files */
-    "read write open close stat fstat lstat lseek pread64 pwrite64 readv writev preadv pwritev preadv2 "
+    "read write open close stat fstat lstat lseek pread64 pwrite64 readv writev preadv pwritev "
+    "preadv2 "
     "pwritev2 "
-    "access faccessat faccessat2 openat openat2 creat close_range dup dup2 dup3 fcntl flock fsync fdatasync "
+    "access faccessat faccessat2 openat openat2 creat close_range dup dup2 dup3 fcntl flock fsync "
+    "fdatasync "
     "sync "
-    "syncfs sync_file_range truncate ftruncate fallocate fadvise64 readahead getdents getdents64 getcwd "
+    "syncfs sync_file_range truncate ftruncate fallocate fadvise64 readahead getdents getdents64 "
+    "getcwd "
     "chdir "
-    "fchdir chroot rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink "
+    "fchdir chroot rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat "
+    "symlink "
     "symlinkat "
-    "readlink readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask mknod mknodat "
+    "readlink readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask mknod "
+    "mknodat "
     "utime "
-    "utimes utimensat futimesat newfstatat statx statfs fstatfs setxattr lsetxattr fsetxattr getxattr "
+    "utimes utimensat futimesat newfstatat statx statfs fstatfs setxattr lsetxattr fsetxattr "
+    "getxattr "
     "lgetxattr "
-    "fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr setxattrat getxattrat "
-    "listxattrat removexattrat name_to_handle_at copy_file_range sendfile splice tee vmsplice cachestat "
-    "inotify_init inotify_init1 inotify_add_watch inotify_rm_watch io_setup io_destroy io_getevents "
+    "fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr setxattrat "
+    "getxattrat "
+    "listxattrat removexattrat name_to_handle_at copy_file_range sendfile splice tee vmsplice "
+    "cachestat "
+    "inotify_init inotify_init1 inotify_add_watch inotify_rm_watch io_setup io_destroy "
+    "io_getevents "
     "io_submit "
     "io_cancel io_pgetevents ioprio_get ioprio_set "
     /* memory */
-    "mmap mprotect munmap brk mremap msync mincore madvise process_madvise mlock mlock2 munlock mlockall "
-    "munlockall remap_file_pages memfd_create memfd_secret pkey_mprotect pkey_alloc pkey_free mseal "
+    "mmap mprotect munmap brk mremap msync mincore madvise process_madvise mlock mlock2 munlock "
+    "mlockall "
+    "munlockall remap_file_pages memfd_create memfd_secret pkey_mprotect pkey_alloc pkey_free "
+    "mseal "
     "map_shadow_stack get_mempolicy membarrier "
     /* processes, threads, signals */
-    "clone clone3 fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill rt_sigaction "
+    "clone clone3 fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill "
+    "rt_sigaction "
     "rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo "
     "rt_sigsuspend "
-    "sigaltstack restart_syscall pause pidfd_open pidfd_send_signal process_mrelease getpid getppid gettid "
+    "sigaltstack restart_syscall pause pidfd_open pidfd_send_signal process_mrelease getpid "
+    "getppid gettid "
     "getpgid "
-    "getpgrp setpgid getsid setsid getuid geteuid getgid getegid setuid setgid setreuid setregid getresuid "
-    "setresuid getresgid setresgid setfsuid setfsgid getgroups setgroups capget capset prctl arch_prctl "
+    "getpgrp setpgid getsid setsid getuid geteuid getgid getegid setuid setgid setreuid setregid "
+    "getresuid "
+    "setresuid getresgid setresgid setfsuid setfsgid getgroups setgroups capget capset prctl "
+    "arch_prctl "
     "seccomp "
-    "landlock_create_ruleset landlock_add_rule landlock_restrict_self getrlimit setrlimit prlimit64 "
+    "landlock_create_ruleset landlock_add_rule landlock_restrict_self getrlimit setrlimit "
+    "prlimit64 "
     "getrusage "
-    "getpriority setpriority sched_yield sched_setparam sched_getparam sched_setscheduler sched_getscheduler "
-    "sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_setaffinity sched_getaffinity "
-    "sched_setattr sched_getattr getcpu set_tid_address set_robust_list get_robust_list set_thread_area "
+    "getpriority setpriority sched_yield sched_setparam sched_getparam sched_setscheduler "
+    "sched_getscheduler "
+    "sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_setaffinity "
+    "sched_getaffinity "
+    "sched_setattr sched_getattr getcpu set_tid_address set_robust_list get_robust_list "
+    "set_thread_area "
     "get_thread_area rseq futex futex_waitv futex_wake futex_wait futex_requeue unshare "
     /* time */
-    "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times alarm getitimer setitimer "
-    "timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create timerfd_settime "
+    "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times alarm getitimer "
+    "setitimer "
+    "timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create "
+    "timerfd_settime "
     "timerfd_gettime adjtimex "
     /* waiting and talking */
-    "poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 "
+    "poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait "
+    "epoll_pwait2 "
     "eventfd "
-    "eventfd2 signalfd signalfd4 pipe pipe2 ioctl connect accept accept4 bind listen sendto recvfrom sendmsg "
-    "recvmsg sendmmsg recvmmsg shutdown getsockname getpeername setsockopt getsockopt shmget shmat shmctl "
+    "eventfd2 signalfd signalfd4 pipe pipe2 ioctl connect accept accept4 bind listen sendto "
+    "recvfrom sendmsg "
+    "recvmsg sendmmsg recvmmsg shutdown getsockname getpeername setsockopt getsockopt shmget shmat "
+    "shmctl "
     "shmdt "
     "semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink mq_timedsend "
     "mq_timedreceive "
@@ -123,19 +150,22 @@ static const char everyday[] =
 static const char debugging[] = "ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp";
 
 /* For agents that bring their own sandbox; the user namespace decides what comes of it. */
-static const char nesting[] =
-    "setns mount umount2 pivot_root open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick "
-    "mount_setattr statmount listmount sethostname setdomainname";
+static const char nesting[] = "setns mount umount2 pivot_root open_tree open_tree_attr move_mount "
+                              "fsopen fsconfig fsmount fspick "
+                              "mount_setattr statmount listmount sethostname setdomainname";
 
 /* Never. personality is here for what checks[] does not allow of it. */
 static const char refused[] =
-    "io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key bpf perf_event_open "
+    "io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key bpf "
+    "perf_event_open "
     "userfaultfd "
-    "kexec_load kexec_file_load init_module finit_module delete_module create_module query_module reboot "
+    "kexec_load kexec_file_load init_module finit_module delete_module create_module query_module "
+    "reboot "
     "swapon "
     "swapoff acct quotactl quotactl_fd open_by_handle_at lookup_dcookie settimeofday clock_settime "
     "clock_adjtime "
-    "iopl ioperm vhangup nfsservctl syslog fanotify_init fanotify_mark modify_ldt mbind set_mempolicy "
+    "iopl ioperm vhangup nfsservctl syslog fanotify_init fanotify_mark modify_ldt mbind "
+    "set_mempolicy "
     "set_mempolicy_home_node migrate_pages move_pages uselib sysfs personality";
 
 static const struct {
@@ -149,20 +179,21 @@ static const struct {
     {"socket socketpair", EVERY(NO(EAFNOSUPPORT))},
 };
 
-/* CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET; and TIME, which in clone() is part of the exit signal. */
+/* CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET; and TIME, which in clone() is part of the exit
+ * signal. */
 #define CLONE_NEW_ANY 0x7e020000u
 #define CLONE_NEW_TIME 0x00000080u
 
-#define INET(family, icmp)                                                                          \
-    {"socket", {IS(0, family), MASKED(1, 0xf, 1), IS(2, 0)}, EVERY(OK)},        /* stream */        \
-        {"socket", {IS(0, family), MASKED(1, 0xf, 1), IS(2, 6)}, EVERY(OK)},    /* stream, TCP */   \
-        {"socket", {IS(0, family), MASKED(1, 0xf, 2), IS(2, 0)}, EVERY(OK)},    /* datagram */      \
-        {"socket", {IS(0, family), MASKED(1, 0xf, 2), IS(2, 17)}, EVERY(OK)},   /* datagram, UDP */ \
-        {"socket", {IS(0, family), MASKED(1, 0xf, 2), IS(2, icmp)}, EVERY(OK)}, /* ping */          \
-        {"socket", {IS(0, family), MASKED(1, 0xf, 3)}, EVERY(NO(EPERM))},       /* raw */           \
-    {                                                                                               \
-        "socket", {IS(0, family)},                                                                  \
-            EVERY(NO(EPROTONOSUPPORT)) /* SCTP, MPTCP, L2TP ...: as if not built in */              \
+#define INET(family, icmp)                                                                        \
+    {"socket", {IS(0, family), MASKED(1, 0xf, 1), IS(2, 0)}, EVERY(OK)},      /* stream */        \
+        {"socket", {IS(0, family), MASKED(1, 0xf, 1), IS(2, 6)}, EVERY(OK)},  /* stream, TCP */   \
+        {"socket", {IS(0, family), MASKED(1, 0xf, 2), IS(2, 0)}, EVERY(OK)},  /* datagram */      \
+        {"socket", {IS(0, family), MASKED(1, 0xf, 2), IS(2, 17)}, EVERY(OK)}, /* datagram, UDP */ \
+        {"socket", {IS(0, family), MASKED(1, 0xf, 2), IS(2, icmp)}, EVERY(OK)}, /* ping */        \
+        {"socket", {IS(0, family), MASKED(1, 0xf, 3)}, EVERY(NO(EPERM))},       /* raw */         \
+    {                                                                                             \
+        "socket", {IS(0, family)},                                                                \
+            EVERY(NO(EPROTONOSUPPORT)) /* SCTP, MPTCP, L2TP ...: as if not built in */            \
     }
 
 static const struct check checks[] = {
@@ -172,26 +203,34 @@ static const struct check checks[] = {
     {"socket", {IS(0, 1)}, EVERY(OK)}, /* AF_UNIX */
     INET(2, 1),
     INET(10, 58),
-    /* AF_NETLINK: ROUTE only. libaudit gives up cleanly on EPROTONOSUPPORT, and useradd fails on EPERM. */
+    /* AF_NETLINK: ROUTE only. libaudit gives up cleanly on EPROTONOSUPPORT, and useradd fails on
+       EPERM. */
     {"socket", {IS(0, 16), IS(2, 0)}, {NO(EPERM), OK, OK}},
     {"socket", {IS(0, 16)}, EVERY(NO(EPROTONOSUPPORT))},
     {"socketpair", {IS(0, 1)}, EVERY(OK)},
 
-    /* Layers of the network stack that write to pages they were lent, or rewrite a connection's state. */
-    {"setsockopt", {IS(1, 6), IS(2, 31)}, EVERY(NO(EPERM))},   /* SOL_TCP TCP_ULP */
-    {"setsockopt", {IS(1, 6), IS(2, 19)}, EVERY(NO(EPERM))},   /* SOL_TCP TCP_REPAIR */
-    {"setsockopt", {IS(1, 282)}, EVERY(NO(EPERM))},            /* SOL_TLS */
-    {"setsockopt", {IS(1, 17), IS(2, 100)}, EVERY(NO(EPERM))}, /* SOL_UDP UDP_ENCAP: ESP and L2TP in UDP */
-    {"setsockopt", {IS(1, 0), IS(2, 16)}, EVERY(NO(EPERM))},   /* SOL_IP IP_IPSEC_POLICY */
-    {"setsockopt", {IS(1, 0), IS(2, 17)}, EVERY(NO(EPERM))},   /* SOL_IP IP_XFRM_POLICY */
-    {"setsockopt", {IS(1, 41), IS(2, 34)}, EVERY(NO(EPERM))},  /* SOL_IPV6 IPV6_IPSEC_POLICY */
-    {"setsockopt", {IS(1, 41), IS(2, 35)}, EVERY(NO(EPERM))},  /* SOL_IPV6 IPV6_XFRM_POLICY */
-    {"setsockopt", {IS(1, 0), MASKED(2, 0xffffffc0u, 64)}, EVERY(NO(EPERM))},    /* iptables, arptables */
+    /* Layers of the network stack that write to pages they were lent, or rewrite a connection's
+       state. */
+    {"setsockopt", {IS(1, 6), IS(2, 31)}, EVERY(NO(EPERM))}, /* SOL_TCP TCP_ULP */
+    {"setsockopt", {IS(1, 6), IS(2, 19)}, EVERY(NO(EPERM))}, /* SOL_TCP TCP_REPAIR */
+    {"setsockopt", {IS(1, 282)}, EVERY(NO(EPERM))},          /* SOL_TLS */
+    {"setsockopt",
+     {IS(1, 17), IS(2, 100)},
+     EVERY(NO(EPERM))}, /* SOL_UDP UDP_ENCAP: ESP and L2TP in UDP */
+    {"setsockopt", {IS(1, 0), IS(2, 16)}, EVERY(NO(EPERM))},  /* SOL_IP IP_IPSEC_POLICY */
+    {"setsockopt", {IS(1, 0), IS(2, 17)}, EVERY(NO(EPERM))},  /* SOL_IP IP_XFRM_POLICY */
+    {"setsockopt", {IS(1, 41), IS(2, 34)}, EVERY(NO(EPERM))}, /* SOL_IPV6 IPV6_IPSEC_POLICY */
+    {"setsockopt", {IS(1, 41), IS(2, 35)}, EVERY(NO(EPERM))}, /* SOL_IPV6 IPV6_XFRM_POLICY */
+    {"setsockopt",
+     {IS(1, 0), MASKED(2, 0xffffffc0u, 64)},
+     EVERY(NO(EPERM))}, /* iptables, arptables */
     {"setsockopt", {IS(1, 0), MASKED(2, 0xffffffc0u, 128)}, EVERY(NO(EPERM))},   /* ebtables */
     {"setsockopt", {IS(1, 0), MASKED(2, 0xffffff80u, 0x480)}, EVERY(NO(EPERM))}, /* ipvs */
     {"setsockopt", {IS(1, 41), MASKED(2, 0xfffffffeu, 64)}, EVERY(NO(EPERM))},   /* ip6tables */
 
-    {"ioctl", {IS(1, 0x5412)}, EVERY(NO(EPERM))}, /* TIOCSTI: types for whoever reads the terminal */
+    {"ioctl",
+     {IS(1, 0x5412)},
+     EVERY(NO(EPERM))}, /* TIOCSTI: types for whoever reads the terminal */
     {"ioctl", {IS(1, 0x541c)}, EVERY(NO(EPERM))}, /* TIOCLINUX: so does its paste */
     {"ioctl", {IS(1, 0x5423)}, EVERY(NO(EPERM))}, /* TIOCSETD: line disciplines */
 

@@ -107,15 +107,16 @@ static size_t utf8_len(const unsigned char *p, size_t left)
     for (size_t i = 1; i < n; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] >= 0x90))
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
         return 0;
     return n;
 }
 
 int buf_json_n(struct cay_buf *buf, const char *text, size_t size)
 {
-    static const char escapes[] = {['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\t'] = 't', ['\r'] = 'r'};
+    static const char escapes[] = {
+        ['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\t'] = 't', ['\r'] = 'r'};
     const unsigned char *p = (const unsigned char *)text;
     buf_add(buf, "\"", 1);
     for (size_t i = 0; i < size;) {

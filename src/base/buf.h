@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A byte buffer with a mandatory maximum. Appending beyond it, or out of memory, marks the buffer as
- * failed and changes nothing; the caller may check once at the end (`buf_failed`).
+ * A byte buffer with a mandatory maximum. Appending beyond it, or out of memory, marks the buffer
+ * as failed and changes nothing; the caller may check once at the end (`buf_failed`).
  */
 #ifndef CAY_BASE_BUF_H
 #define CAY_BASE_BUF_H

@@ -8,10 +8,9 @@
 static const struct {
     const char *name;
     int http;
-} codes[] = {
-    [CAY_OK] = {"ok", 200},
+} codes[] = {[CAY_OK] = {"ok", 200},
 #define CAY_X(sym, json, status, text) [CAY_E_##sym] = {json, status},
-    CAY_ERROR_TABLE(CAY_X)
+             CAY_ERROR_TABLE(CAY_X)
 #undef CAY_X
 };
 
@@ -19,16 +18,16 @@ static const struct {
     int eno;
     enum cay_code code;
 } of_errno[] = {
-    {EPERM, CAY_E_DENIED},         {EACCES, CAY_E_DENIED},       {EROFS, CAY_E_DENIED},
-    {ENOENT, CAY_E_NOT_FOUND},     {ESRCH, CAY_E_NOT_FOUND},     {ENOTDIR, CAY_E_INVALID},
-    {EISDIR, CAY_E_INVALID},       {EINVAL, CAY_E_INVALID},      {ELOOP, CAY_E_INVALID},
-    {ENAMETOOLONG, CAY_E_INVALID}, {EXDEV, CAY_E_INVALID},       {ENXIO, CAY_E_INVALID},
-    {EEXIST, CAY_E_CONFLICT},      {ENOTEMPTY, CAY_E_CONFLICT},  {EBUSY, CAY_E_CONFLICT},
-    {ETXTBSY, CAY_E_CONFLICT},     {ETIMEDOUT, CAY_E_TIMEOUT},   {EFBIG, CAY_E_TOO_LARGE},
-    {E2BIG, CAY_E_TOO_LARGE},      {EMSGSIZE, CAY_E_TOO_LARGE},  {EMFILE, CAY_E_LIMIT},
-    {ENFILE, CAY_E_LIMIT},         {EUSERS, CAY_E_LIMIT},        {EAGAIN, CAY_E_UNAVAILABLE},
+    {EPERM, CAY_E_DENIED},         {EACCES, CAY_E_DENIED},          {EROFS, CAY_E_DENIED},
+    {ENOENT, CAY_E_NOT_FOUND},     {ESRCH, CAY_E_NOT_FOUND},        {ENOTDIR, CAY_E_INVALID},
+    {EISDIR, CAY_E_INVALID},       {EINVAL, CAY_E_INVALID},         {ELOOP, CAY_E_INVALID},
+    {ENAMETOOLONG, CAY_E_INVALID}, {EXDEV, CAY_E_INVALID},          {ENXIO, CAY_E_INVALID},
+    {EEXIST, CAY_E_CONFLICT},      {ENOTEMPTY, CAY_E_CONFLICT},     {EBUSY, CAY_E_CONFLICT},
+    {ETXTBSY, CAY_E_CONFLICT},     {ETIMEDOUT, CAY_E_TIMEOUT},      {EFBIG, CAY_E_TOO_LARGE},
+    {E2BIG, CAY_E_TOO_LARGE},      {EMSGSIZE, CAY_E_TOO_LARGE},     {EMFILE, CAY_E_LIMIT},
+    {ENFILE, CAY_E_LIMIT},         {EUSERS, CAY_E_LIMIT},           {EAGAIN, CAY_E_UNAVAILABLE},
     {ENOSYS, CAY_E_UNSUPPORTED},   {EOPNOTSUPP, CAY_E_UNSUPPORTED}, {ENOSPC, CAY_E_NO_SPACE},
-    {EDQUOT, CAY_E_NO_SPACE},      {ENOMEM, CAY_E_NO_SPACE},     {EPIPE, CAY_E_GONE},
+    {EDQUOT, CAY_E_NO_SPACE},      {ENOMEM, CAY_E_NO_SPACE},        {EPIPE, CAY_E_GONE},
     {ECONNRESET, CAY_E_GONE},      {ECONNREFUSED, CAY_E_GONE},
 };
 
@@ -119,7 +118,8 @@ int cay_fail_context(struct cay_error *err, const char *fmt, ...)
 int cay_fail_copy(struct cay_error *err, unsigned code, int eno, const char *text)
 {
     if (err) {
-        err->code = code > 0 && code < sizeof(codes) / sizeof(*codes) ? (enum cay_code)code : CAY_E_INTERNAL;
+        err->code = code > 0 && code < sizeof(codes) / sizeof(*codes) ? (enum cay_code)code
+                                                                      : CAY_E_INTERNAL;
         err->sys_errno = eno;
         snprintf(err->text, sizeof(err->text), "%s", text);
         keep_one_line(err->text);

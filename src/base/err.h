@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one error object: caller-allocated, fixed size, never freed. `cay_fail*` fill it and return -1, so
- * that `return cay_fail(err, ...)` is the way out of every function that can fail.
+ * The one error object: caller-allocated, fixed size, never freed. `cay_fail*` fill it and return
+ * -1, so that `return cay_fail(err, ...)` is the way out of every function that can fail.
  */
 #ifndef CAY_BASE_ERR_H
 #define CAY_BASE_ERR_H

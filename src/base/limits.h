@@ -5,8 +5,9 @@
 #ifndef CAY_BASE_LIMITS_H
 #define CAY_BASE_LIMITS_H
 
-/* A frame's payload: an exec request carries argv and env, which the kernel itself bounds; 1 MiB leaves
- * room for a script passed as one string of 128 KiB (MAX_ARG_STRLEN) and a large environment. */
+/* A frame's payload: an exec request carries argv and env, which the kernel itself bounds; 1 MiB
+ * leaves room for a script passed as one string of 128 KiB (MAX_ARG_STRLEN) and a large
+ * environment. */
 #define CAY_MAX_FRAME (1u << 20)
 /* A data frame: one pipe's capacity, so that a drain is one frame. */
 #define CAY_MAX_DATA (64u << 10)
@@ -25,7 +26,8 @@
 #define CAY_MAX_RECORD (1u << 20)
 /* A status record: written with one pwrite, read with one pread. */
 #define CAY_MAX_STATUS (64u << 10)
-/* Callers connected to one keeper: each costs it a buffer; a thousand streams is more than any client. */
+/* Callers connected to one keeper: each costs it a buffer; a thousand streams is more than any
+ * client. */
 #define CAY_MAX_CLIENTS 1024
 /* Processes that one keeper runs at once, and ended ones it remembers with their output. */
 #define CAY_MAX_PROCS 1024
@@ -34,7 +36,8 @@
 #define CAY_SPOOL_MEMORY (64u << 10)
 /* Output of all ended processes kept in memory; beyond it the oldest move to files. */
 #define CAY_SPOOL_MEMORY_ALL (512u << 10)
-/* Stream switches (stdout/stderr) remembered for one process; beyond it the oldest output is dropped. */
+/* Stream switches (stdout/stderr) remembered for one process; beyond it the oldest output is
+ * dropped. */
 #define CAY_MAX_SWITCHES 65536
 /* The merged log of a sandbox. */
 #define CAY_MAX_LOG (4u << 20)
@@ -46,7 +49,8 @@
 #define CAY_MAX_CONFIG (256u << 10)
 /* /etc/passwd and /etc/group of an image, read by init. */
 #define CAY_MAX_PASSWD (1u << 20)
-/* An extended header (pax, GNU long name) of a tar archive: two paths and room for what is ignored. */
+/* An extended header (pax, GNU long name) of a tar archive: two paths and room for
+ * what is ignored. */
 #define CAY_MAX_PAX (64u << 10)
 /* Names of one directory held at once for sorting: about a million files. */
 #define CAY_MAX_DIR (32u << 20)
@@ -63,7 +67,8 @@
 #define CAY_MAX_LINE_SHOWN 4096
 /* Supplementary groups of a user. */
 #define CAY_MAX_GROUPS 64
-/* Address space of a file worker: a greedy regular expression ends with an error, not with the sandbox. */
+/* Address space of a file worker: a greedy regular expression ends with an error, not with the
+ * sandbox. */
 #define CAY_WORKER_MEMORY (256u << 20)
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One event loop for each process: descriptors by epoll, timers by a sorted list. Watches and timers are
- * embedded in what they belong to; the loop owns neither them nor their descriptors.
+ * One event loop for each process: descriptors by epoll, timers by a sorted list. Watches and
+ * timers are embedded in what they belong to; the loop owns neither them nor their descriptors.
  */
 #ifndef CAY_BASE_LOOP_H
 #define CAY_BASE_LOOP_H
@@ -46,6 +46,7 @@ void timer_clear(struct loop *loop, struct timer *timer);
 int loop_run(struct loop *loop);
 
 /* The object that a watch or timer is embedded in. */
-#define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer) - __builtin_offsetof(type, member)))
+#define container_of(pointer, type, member) \
+    ((type *)(void *)((char *)(pointer) - __builtin_offsetof(type, member)))
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the arena ------------------------------------------------------------------------------------ */
+/* ---- the arena ------------------------------------------------------------------------------- */
 
 struct opt_chunk {
     struct opt_chunk *next;
@@ -70,14 +70,15 @@ static int no_memory(struct cay_error *err)
 }
 
 /*
- * Makes room for one more entry of `width` bytes and a zero entry behind it in the array that `owner` points to, which
- * has `n` entries now; returns the room, or NULL.
+ * Makes room for one more entry of `width` bytes and a zero entry behind it in the array that
+ * `owner` points to, which has `n` entries now; returns the room, or NULL.
  */
 static void *list_room(struct opt_arena *arena, void *owner, size_t n, size_t width)
 {
     struct opt_list *list = arena->lists;
     void *old;
-    memcpy(&old, owner, sizeof(old)); /* pointers to any type are kept there: no access through a cast */
+    memcpy(&old, owner,
+           sizeof(old)); /* pointers to any type are kept there: no access through a cast */
     while (list && (list->owner != owner || list->array != old || list->n != n))
         list = list->next;
     if (!list) {
@@ -117,7 +118,7 @@ int opt_append(struct opt_arena *arena, const char *const **list, const char *te
     return 0;
 }
 
-/* ---- values --------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static int set_bool(const char *value, bool *out, struct cay_error *err)
 {
@@ -148,7 +149,8 @@ static int add_env(struct opt_arena *arena, const char *const **list, const char
         return -1;
     const char *own = getenv(value);
     if (!own)
-        return 0; /* not set here: not set there either, as an inherited environment would have it */
+        return 0; /* not set here: not set there either, as an inherited environment
+                   * would have it */
     size_t size = strlen(value) + 1 + strlen(own);
     char *pair = opt_alloc(arena, size + 1);
     if (!pair)
@@ -157,8 +159,8 @@ static int add_env(struct opt_arena *arena, const char *const **list, const char
     return opt_append(arena, list, pair, max, err);
 }
 
-static int add_mount(struct opt_arena *arena, const struct opt *opt, void *object, const char *value,
-                     struct cay_error *err)
+static int add_mount(struct opt_arena *arena, const struct opt *opt, void *object,
+                     const char *value, struct cay_error *err)
 {
     void *owner = (char *)object + opt->offset;
     size_t *n = (size_t *)((char *)object + opt->extra), max = opt->max ? opt->max : CAY_MAX_MOUNTS;
@@ -204,16 +206,17 @@ static int set_number(const struct opt *opt, void *object, const char *value, st
     return 0;
 }
 
-static int add_label(struct opt_arena *arena, const char *const **list, const char *value, size_t max,
-                     struct cay_error *err)
+static int add_label(struct opt_arena *arena, const char *const **list, const char *value,
+                     size_t max, struct cay_error *err)
 {
     struct parse_span key;
     const char *ignored;
-    return parse_label(value, &key, &ignored, err) < 0 ? -1 : opt_append(arena, list, value, max, err);
+    return parse_label(value, &key, &ignored, err) < 0 ? -1
+                                                       : opt_append(arena, list, value, max, err);
 }
 
-int opt_set(struct opt_arena *arena, const struct opt *opt, void *object, const char *value, bool own_env,
-            struct cay_error *err)
+int opt_set(struct opt_arena *arena, const struct opt *opt, void *object, const char *value,
+            bool own_env, struct cay_error *err)
 {
     void *at = (char *)object + opt->offset;
     size_t max = opt->max ? opt->max : OPT_MAX_LIST;
@@ -245,7 +248,7 @@ int opt_set(struct opt_arena *arena, const struct opt *opt, void *object, const 
     return cay_fail(err, CAY_E_INTERNAL, "option '%s' has an unknown type", opt->name);
 }
 
-/* ---- nearest names -------------------------------------------------------------------------------- */
+/* ---- nearest names --------------------------------------------------------------------------- */
 
 /* Edits between two words, where swapping neighbours is one edit. Both shorter than 64. */
 static size_t edit_distance(const char *a, const char *b)
@@ -279,7 +282,8 @@ void opt_near_try(struct opt_near *near, const char *candidate)
         return;
     size_t distance = edit_distance(near->word, candidate);
     /* Part of a word is as good as one mistake: "--mem" means "--memory". */
-    if (distance > 1 && strlen(near->word) >= 2 && strncmp(near->word, candidate, strlen(near->word)) == 0)
+    if (distance > 1 && strlen(near->word) >= 2 &&
+        strncmp(near->word, candidate, strlen(near->word)) == 0)
         distance = 1;
     if (!near->best || distance < near->distance) {
         near->best = candidate;
@@ -294,26 +298,28 @@ const char *opt_near_best(const struct opt_near *near)
     return near->best && near->distance <= allowed && near->distance < n ? near->best : NULL;
 }
 
-/* ---- command lines -------------------------------------------------------------------------------- */
+/* ---- command lines --------------------------------------------------------------------------- */
 
 struct hit {
     const struct opt *opt;
     void *object;
 };
 
-static struct hit find_option(const struct opt_group *groups, const char *name, size_t size, char letter)
+static struct hit find_option(const struct opt_group *groups, const char *name, size_t size,
+                              char letter)
 {
     for (const struct opt_group *g = groups; g->table; g++)
         for (size_t i = 0; i < g->n; i++) {
             const struct opt *o = &g->table[i];
-            if (letter ? o->letter == letter : strlen(o->name) == size && memcmp(o->name, name, size) == 0)
+            if (letter ? o->letter == letter
+                       : strlen(o->name) == size && memcmp(o->name, name, size) == 0)
                 return (struct hit){o, g->object};
         }
     return (struct hit){0};
 }
 
-static int unknown_option(const struct opt_group *groups, const char *name, size_t size, const char *dashes,
-                          struct cay_error *err)
+static int unknown_option(const struct opt_group *groups, const char *name, size_t size,
+                          const char *dashes, struct cay_error *err)
 {
     char word[64] = "";
     memcpy(word, name, CAY_MIN(size, sizeof(word) - 1));
@@ -323,8 +329,8 @@ static int unknown_option(const struct opt_group *groups, const char *name, size
             opt_near_try(&near, g->table[i].name);
     const char *best = opt_near_best(&near), *kind = *dashes ? "option" : "key";
     if (best)
-        return cay_fail(err, CAY_E_INVALID, "unknown %s '%s%s'; did you mean '%s%s'?", kind, dashes, word,
-                        dashes, best);
+        return cay_fail(err, CAY_E_INVALID, "unknown %s '%s%s'; did you mean '%s%s'?", kind, dashes,
+                        word, dashes, best);
     return cay_fail(err, CAY_E_INVALID, "unknown %s '%s%s'", kind, dashes, word);
 }
 
@@ -334,9 +340,10 @@ static int no_value(const char *option, const struct opt *opt, struct cay_error 
                     opt->metavar ? opt->metavar : "VALUE");
 }
 
-/* "--name", "--name=value" or "--name value"; *next is the argument after it and moves on when used. */
-static int parse_long(struct opt_arena *arena, const struct opt_group *groups, const char *arg, char ***next,
-                      struct cay_error *err)
+/* "--name", "--name=value" or "--name value"; *next is the argument after it and moves on when
+ * used. */
+static int parse_long(struct opt_arena *arena, const struct opt_group *groups, const char *arg,
+                      char ***next, struct cay_error *err)
 {
     const char *name = arg + 2, *equals = strchr(name, '=');
     size_t size = equals ? (size_t)(equals - name) : strlen(name);
@@ -358,8 +365,8 @@ static int parse_long(struct opt_arena *arena, const struct opt_group *groups, c
 }
 
 /* "-x", "-xyz" (flags), "-xvalue" or "-x value". */
-static int parse_short(struct opt_arena *arena, const struct opt_group *groups, const char *arg, char ***next,
-                       struct cay_error *err)
+static int parse_short(struct opt_arena *arena, const struct opt_group *groups, const char *arg,
+                       char ***next, struct cay_error *err)
 {
     for (const char *p = arg + 1; *p; p++) {
         char shown[] = {'-', *p, 0};
@@ -411,7 +418,7 @@ int opt_parse(struct opt_arena *arena, const struct opt_group *groups, char **ar
     return 0;
 }
 
-/* ---- config files --------------------------------------------------------------------------------- */
+/* ---- config files ---------------------------------------------------------------------------- */
 
 static bool is_blank(char c)
 {
@@ -445,7 +452,8 @@ static struct parse_span without_comment(struct parse_span line)
     return trim(line);
 }
 
-/* The '=' between key and value: the first with blanks around it, else the first; keys may be "a=b". */
+/* The '=' between key and value: the first with blanks around it, else the first; keys may be
+ * "a=b". */
 static const char *find_equals(struct parse_span line)
 {
     for (size_t i = 1; i + 1 < line.size; i++)
@@ -454,8 +462,8 @@ static const char *find_equals(struct parse_span line)
     return memchr(line.data, '=', line.size);
 }
 
-static int config_pair(struct opt_arena *arena, const struct opt_section *section, struct parse_span line,
-                       struct cay_error *err)
+static int config_pair(struct opt_arena *arena, const struct opt_section *section,
+                       struct parse_span line, struct cay_error *err)
 {
     const char *equals = find_equals(line);
     if (!equals)
@@ -466,7 +474,8 @@ static int config_pair(struct opt_arena *arena, const struct opt_section *sectio
         trim((struct parse_span){equals + 1, line.size - (size_t)(equals - line.data) - 1});
     if (value.size >= 2 && value.data[0] == '"' && value.data[value.size - 1] == '"')
         value = (struct parse_span){value.data + 1, value.size - 2};
-    char *k = opt_strndup(arena, key.data, key.size), *v = opt_strndup(arena, value.data, value.size);
+    char *k = opt_strndup(arena, key.data, key.size),
+         *v = opt_strndup(arena, value.data, value.size);
     if (!k || !v)
         return no_memory(err);
     if (!*k || !*v)
@@ -477,7 +486,8 @@ static int config_pair(struct opt_arena *arena, const struct opt_section *sectio
     struct hit hit = find_option(groups, k, key.size, 0);
     if (!hit.opt)
         return unknown_option(groups, k, key.size, "", err);
-    return opt_set(arena, hit.opt, hit.object, v, false, err) < 0 ? cay_fail_context(err, "%s", k) : 0;
+    return opt_set(arena, hit.opt, hit.object, v, false, err) < 0 ? cay_fail_context(err, "%s", k)
+                                                                  : 0;
 }
 
 static int config_section(struct parse_span line, const struct opt_section *sections,
@@ -485,7 +495,8 @@ static int config_section(struct parse_span line, const struct opt_section *sect
 {
     struct parse_span name = {line.data + 1, line.size - 2};
     if (line.size < 3 || line.data[line.size - 1] != ']')
-        return cay_fail(err, CAY_E_INVALID, "bad line '%.*s': expected [SECTION]", (int)line.size, line.data);
+        return cay_fail(err, CAY_E_INVALID, "bad line '%.*s': expected [SECTION]", (int)line.size,
+                        line.data);
     name = trim(name);
     for (const struct opt_section *s = sections; s->name; s++)
         if (span_is(name, s->name)) {
@@ -513,7 +524,8 @@ int opt_config(struct opt_arena *arena, const char *name, const char *text, size
         if (line.size && line.data[0] == '[')
             r = config_section(line, sections, &current, err);
         else if (line.size && !current)
-            r = cay_fail(err, CAY_E_INVALID, "expected a [section] before '%.*s'", (int)line.size, line.data);
+            r = cay_fail(err, CAY_E_INVALID, "expected a [section] before '%.*s'", (int)line.size,
+                         line.data);
         else if (line.size)
             r = config_pair(arena, current, line, err);
         if (r < 0)
@@ -522,7 +534,7 @@ int opt_config(struct opt_arena *arena, const char *name, const char *text, size
     return 0;
 }
 
-/* ---- the SPEC options ----------------------------------------------------------------------------- */
+/* ---- the SPEC options ------------------------------------------------------------------------ */
 
 #define SPEC(member) offsetof(struct cay_spec, member)
 
@@ -531,25 +543,30 @@ const struct opt opt_spec[] = {
     OPT("image", 0, OPT_STR, SPEC(image), "REF",
         "host, dir:PATH or an alias of the config file; default: host"),
     OPT("memory", 0, OPT_SIZE, SPEC(memory), "SIZE", "memory limit; default: 2G", .nonzero = true),
-    OPT("cpus", 0, OPT_CPUS, SPEC(cpus), "N", "CPU limit, such as 0.5; default: none", .nonzero = true),
+    OPT("cpus", 0, OPT_CPUS, SPEC(cpus), "N", "CPU limit, such as 0.5; default: none",
+        .nonzero = true),
     OPT("pids", 0, OPT_COUNT, SPEC(pids), "N", "processes and threads at most; default: 1024",
         .nonzero = true),
     OPT("disk", 0, OPT_SIZE, SPEC(disk), "SIZE",
         "bytes that it may write; default: 1G, at most half of memory", .nonzero = true),
-    OPT("inodes", 0, OPT_COUNT, SPEC(inodes), "N", "files that it may make; default: one for each 4K of disk",
+    OPT("inodes", 0, OPT_COUNT, SPEC(inodes), "N",
+        "files that it may make; default: one for each 4K of disk", .nonzero = true),
+    OPT("fds", 0, OPT_COUNT, SPEC(fds), "N", "open files of each process; default: 4096",
         .nonzero = true),
-    OPT("fds", 0, OPT_COUNT, SPEC(fds), "N", "open files of each process; default: 4096", .nonzero = true),
     OPT("output", 0, OPT_SIZE, SPEC(output), "SIZE", "output kept of each process; default: 8M",
         .nonzero = true),
-    OPT("env", 'e', OPT_ENV, SPEC(env), "K=V", "set an environment variable; K alone passes on the caller's"),
+    OPT("env", 'e', OPT_ENV, SPEC(env), "K=V",
+        "set an environment variable; K alone passes on the caller's"),
     OPT("workdir", 'w', OPT_STR, SPEC(cwd), "DIR", "working directory inside"),
     OPT("user", 'u', OPT_STR, SPEC(user), "USER", "user inside: a name, or UID[:GID]"),
     OPT("volume", 'v', OPT_MOUNTS, SPEC(mounts), "HOST:DEST[:ro]", "mount a host directory or file",
         .extra = SPEC(n_mounts)),
     OPT("net", 0, OPT_STR, SPEC(network), "POLICY", "network policy; default: deny-all"),
     OPT("label", 0, OPT_LABELS, SPEC(labels), "K=V", "attach a label", .max = CAY_MAX_LABELS),
-    OPT("ttl", 0, OPT_DURATION, SPEC(ttl_ms), "TIME", "end it this long after its start; default: never"),
-    OPT("idle", 0, OPT_DURATION, SPEC(idle_ms), "TIME", "end it after this long without use; default: never"),
+    OPT("ttl", 0, OPT_DURATION, SPEC(ttl_ms), "TIME",
+        "end it this long after its start; default: never"),
+    OPT("idle", 0, OPT_DURATION, SPEC(idle_ms), "TIME",
+        "end it after this long without use; default: never"),
     OPT("profile", 0, OPT_PROFILE, SPEC(profile), "NAME", "strict, default or nested"),
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One option engine for command lines, the config file and request bodies. A table says once for each
- * option how it is called, what it takes and where in a struct it goes; the engine fills the struct, and
- * help, manual page and completions are printed from the same table.
+ * One option engine for command lines, the config file and request bodies. A table says once for
+ * each option how it is called, what it takes and where in a struct it goes; the engine fills the
+ * struct, and help, manual page and completions are printed from the same table.
  *
  *   - What the engine allocates (lists, copies) belongs to a `struct opt_arena`, freed in one call.
  *   - Strings from a command line are borrowed from argv; those from a config file are copied.
@@ -38,9 +38,10 @@ struct opt {
     uint16_t offset;
     const char *metavar; /* NULL for flags */
     const char *help;    /* one line, no full stop */
-    uint16_t extra;      /* MOUNTS: offset of the count. Numbers: offset of a bool "was given"; 0: none */
-    uint16_t max;        /* lists: entries at most; 0: OPT_MAX_LIST */
-    bool nonzero;        /* numbers: 0 is refused, because it would silently mean "the default" */
+    uint16_t
+        extra;    /* MOUNTS: offset of the count. Numbers: offset of a bool "was given"; 0: none */
+    uint16_t max; /* lists: entries at most; 0: OPT_MAX_LIST */
+    bool nonzero; /* numbers: 0 is refused, because it would silently mean "the default" */
 };
 
 #define OPT_MAX_LIST 4096
@@ -74,9 +75,10 @@ char *opt_strndup(struct opt_arena *arena, const char *text, size_t size);
 int opt_append(struct opt_arena *arena, const char *const **list, const char *text, size_t max,
                struct cay_error *err);
 
-/* Sets one option from text that outlives the object. `own_env`: a bare K of OPT_ENV is looked up. */
-int opt_set(struct opt_arena *arena, const struct opt *opt, void *object, const char *value, bool own_env,
-            struct cay_error *err);
+/* Sets one option from text that outlives the object. `own_env`: a bare K of OPT_ENV
+ * is looked up. */
+int opt_set(struct opt_arena *arena, const struct opt *opt, void *object, const char *value,
+            bool own_env, struct cay_error *err);
 
 struct opt_args {
     char **operands; /* what is left of argv, in order; NULL-terminated, borrowed from argv */
@@ -84,15 +86,16 @@ struct opt_args {
 };
 
 /*
- * Parses argv (NULL-terminated, without the command's own name). Options and operands may be mixed until
- * `leading` operands were seen and another comes: that one and all after it are taken as they are, because
- * they are a command with options of its own. SIZE_MAX mixes to the end. "--" ends the options at once and
- * is dropped. argv's entries are reordered in place.
+ * Parses argv (NULL-terminated, without the command's own name). Options and operands may be mixed
+ * until `leading` operands were seen and another comes: that one and all after it are taken as they
+ * are, because they are a command with options of its own. SIZE_MAX mixes to the end. "--" ends the
+ * options at once and is dropped. argv's entries are reordered in place.
  */
 int opt_parse(struct opt_arena *arena, const struct opt_group *groups, char **argv, size_t leading,
               struct opt_args *out, struct cay_error *err);
 
-/* One [section] of a config file: the options of a table, or any keys if `each` is given instead. */
+/* One [section] of a config file: the options of a table, or any keys if `each`
+ * is given instead. */
 struct opt_section {
     const char *name;
     struct opt_group group;
@@ -101,22 +104,22 @@ struct opt_section {
 };
 
 /*
- * Parses `key = value` lines, '#' comments and [section] headers. Values may stand in double quotes to keep
- * blanks and '#'. Errors are prefixed with "NAME:LINE". A zeroed section ends the list.
+ * Parses `key = value` lines, '#' comments and [section] headers. Values may stand in double quotes
+ * to keep blanks and '#'. Errors are prefixed with "NAME:LINE". A zeroed section ends the list.
  */
 int opt_config(struct opt_arena *arena, const char *name, const char *text, size_t size,
                const struct opt_section *sections, struct cay_error *err);
 
 /*
- * The table of SPEC options: fills a struct cay_spec. Shared by the command line and the config file. The
- * first is the id, which can have no default: a config file takes all but that one.
+ * The table of SPEC options: fills a struct cay_spec. Shared by the command line and the config
+ * file. The first is the id, which can have no default: a config file takes all but that one.
  */
 extern const struct opt opt_spec[];
 extern const size_t opt_spec_count;
 
 /*
- * Nearest names: feed all candidates, ask once. NULL when nothing is near enough to be what was meant.
- * Words beyond 63 bytes are never near.
+ * Nearest names: feed all candidates, ask once. NULL when nothing is near enough to be what was
+ * meant. Words beyond 63 bytes are never near.
  */
 struct opt_near {
     const char *word;

@@ -30,7 +30,8 @@ struct decimal {
     bool exact;        /* nothing was beyond nine decimals */
 };
 
-/* "12" or "12.5"; returns the first byte after it, NULL when there is no number or it is beyond any use. */
+/* "12" or "12.5"; returns the first byte after it, NULL when there is no number or it is beyond any
+ * use. */
 static const char *read_decimal(const char *text, struct decimal *out)
 {
     struct decimal d = {.exact = true};
@@ -62,13 +63,14 @@ static bool scale_up(const struct decimal *d, uint64_t factor, uint64_t *out)
     uint64_t whole, extra = (uint64_t)((part + 999999999) / 1000000000);
     if (part == 0 && !d->exact)
         extra = 1;
-    return !__builtin_mul_overflow(d->whole, factor, &whole) && !__builtin_add_overflow(whole, extra, out);
+    return !__builtin_mul_overflow(d->whole, factor, &whole) &&
+           !__builtin_add_overflow(whole, extra, out);
 }
 
 static int bad_size(const char *text, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_INVALID, "bad size '%.64s': expected a number with K, M, G or T, such as 512M",
-                    text);
+    return cay_fail(err, CAY_E_INVALID,
+                    "bad size '%.64s': expected a number with K, M, G or T, such as 512M", text);
 }
 
 int parse_size(const char *text, uint64_t *out, struct cay_error *err)
@@ -113,9 +115,10 @@ int parse_size(const char *text, uint64_t *out, struct cay_error *err)
 
 static int bad_duration(const char *text, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_INVALID,
-                    "bad duration '%.64s': expected a number with ms, s, m, h or d, such as 90s or 1h30m",
-                    text);
+    return cay_fail(
+        err, CAY_E_INVALID,
+        "bad duration '%.64s': expected a number with ms, s, m, h or d, such as 90s or 1h30m",
+        text);
 }
 
 /* The unit at `p`, longest name first; NULL when there is none. */
@@ -162,7 +165,8 @@ int parse_count(const char *text, uint64_t *out, struct cay_error *err)
     struct decimal number;
     const char *rest = strchr(text, '.') ? NULL : read_decimal(text, &number);
     if (!rest || *rest || number.whole > INT64_MAX)
-        return cay_fail(err, CAY_E_INVALID, "bad number '%.64s': expected a whole number, such as 100", text);
+        return cay_fail(err, CAY_E_INVALID,
+                        "bad number '%.64s': expected a whole number, such as 100", text);
     *out = number.whole;
     return 0;
 }
@@ -174,10 +178,11 @@ int parse_cpus(const char *text, uint64_t *thousandths, struct cay_error *err)
     const char *rest = read_decimal(text, &number);
     if (!rest || *rest || !number.exact || number.fraction % 1000000 || number.whole > 1000000 ||
         !scale_up(&number, 1000, &value))
-        return cay_fail(err, CAY_E_INVALID,
-                        "bad number of CPUs '%.64s': expected a number with up to three decimals, such as "
-                        "1 or 0.5",
-                        text);
+        return cay_fail(
+            err, CAY_E_INVALID,
+            "bad number of CPUs '%.64s': expected a number with up to three decimals, such as "
+            "1 or 0.5",
+            text);
     *thousandths = value;
     return 0;
 }
@@ -186,8 +191,8 @@ int parse_pid(const char *text, pid_t *out, struct cay_error *err)
 {
     uint64_t value;
     if (parse_count(text, &value, NULL) < 0 || value == 0 || value > INT32_MAX)
-        return cay_fail(err, CAY_E_INVALID, "bad process '%.64s': expected a number as 'cay procs' shows it",
-                        text);
+        return cay_fail(err, CAY_E_INVALID,
+                        "bad process '%.64s': expected a number as 'cay procs' shows it", text);
     *out = (pid_t)value;
     return 0;
 }
@@ -198,12 +203,14 @@ int parse_signal(const char *text, int *out, struct cay_error *err)
         const char *name;
         int number;
     } signals[] = {
-        {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"ILL", SIGILL},       {"TRAP", SIGTRAP},
-        {"ABRT", SIGABRT}, {"BUS", SIGBUS},   {"FPE", SIGFPE},   {"KILL", SIGKILL},     {"USR1", SIGUSR1},
-        {"SEGV", SIGSEGV}, {"USR2", SIGUSR2}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM},     {"TERM", SIGTERM},
-        {"CHLD", SIGCHLD}, {"CONT", SIGCONT}, {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},     {"TTIN", SIGTTIN},
-        {"TTOU", SIGTTOU}, {"URG", SIGURG},   {"XCPU", SIGXCPU}, {"XFSZ", SIGXFSZ},     {"PROF", SIGPROF},
-        {"IO", SIGIO},     {"PWR", SIGPWR},   {"SYS", SIGSYS},   {"VTALRM", SIGVTALRM}, {"WINCH", SIGWINCH},
+        {"HUP", SIGHUP},       {"INT", SIGINT},     {"QUIT", SIGQUIT}, {"ILL", SIGILL},
+        {"TRAP", SIGTRAP},     {"ABRT", SIGABRT},   {"BUS", SIGBUS},   {"FPE", SIGFPE},
+        {"KILL", SIGKILL},     {"USR1", SIGUSR1},   {"SEGV", SIGSEGV}, {"USR2", SIGUSR2},
+        {"PIPE", SIGPIPE},     {"ALRM", SIGALRM},   {"TERM", SIGTERM}, {"CHLD", SIGCHLD},
+        {"CONT", SIGCONT},     {"STOP", SIGSTOP},   {"TSTP", SIGTSTP}, {"TTIN", SIGTTIN},
+        {"TTOU", SIGTTOU},     {"URG", SIGURG},     {"XCPU", SIGXCPU}, {"XFSZ", SIGXFSZ},
+        {"PROF", SIGPROF},     {"IO", SIGIO},       {"PWR", SIGPWR},   {"SYS", SIGSYS},
+        {"VTALRM", SIGVTALRM}, {"WINCH", SIGWINCH},
     };
     uint64_t value;
     if (parse_count(text, &value, NULL) == 0 && value >= 1 && value <= 64) {
@@ -216,7 +223,8 @@ int parse_signal(const char *text, int *out, struct cay_error *err)
             *out = signals[i].number;
             return 0;
         }
-    return cay_fail(err, CAY_E_INVALID, "bad signal '%.64s': expected a name such as TERM, or 1 to 64", text);
+    return cay_fail(err, CAY_E_INVALID,
+                    "bad signal '%.64s': expected a name such as TERM, or 1 to 64", text);
 }
 
 int parse_mode(const char *text, uint32_t *out, struct cay_error *err)
@@ -226,7 +234,8 @@ int parse_mode(const char *text, uint32_t *out, struct cay_error *err)
     for (size_t i = 0; i < n && n <= 5; i++)
         value = value * 8 + (uint32_t)(text[i] - '0');
     if (n == 0 || n > 5 || text[n] || value > 07777)
-        return cay_fail(err, CAY_E_INVALID, "bad mode '%.64s': expected octal digits, such as 644", text);
+        return cay_fail(err, CAY_E_INVALID, "bad mode '%.64s': expected octal digits, such as 644",
+                        text);
     *out = value;
     return 0;
 }
@@ -236,10 +245,11 @@ int parse_id(const char *text, const char **out, struct cay_error *err)
     static const char alnum[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789._-");
     if (text[n] || n == 0 || n >= CAY_MAX_ID || !strchr(alnum, text[0]))
-        return cay_fail(err, CAY_E_INVALID,
-                        "bad id '%.64s': expected 1 to %d of a-z, 0-9, '.', '_', '-', the first a letter or "
-                        "digit",
-                        text, CAY_MAX_ID - 1);
+        return cay_fail(
+            err, CAY_E_INVALID,
+            "bad id '%.64s': expected 1 to %d of a-z, 0-9, '.', '_', '-', the first a letter or "
+            "digit",
+            text, CAY_MAX_ID - 1);
     *out = text;
     return 0;
 }
@@ -257,7 +267,8 @@ int parse_profile(const char *text, enum cay_profile *out, struct cay_error *err
             *out = (enum cay_profile)i;
             return 0;
         }
-    return cay_fail(err, CAY_E_INVALID, "bad profile '%.64s': expected strict, default or nested", text);
+    return cay_fail(err, CAY_E_INVALID, "bad profile '%.64s': expected strict, default or nested",
+                    text);
 }
 
 const char *parse_profile_name(enum cay_profile profile)
@@ -280,7 +291,8 @@ int parse_env_name(const char *text, const char **out, struct cay_error *err)
     if (n == 0 || text[n])
         return cay_fail(
             err, CAY_E_INVALID,
-            "bad environment name '%.64s': expected a name with no blank and no '=', such as HOME", text);
+            "bad environment name '%.64s': expected a name with no blank and no '=', such as HOME",
+            text);
     *out = text;
     return 0;
 }
@@ -289,7 +301,8 @@ int parse_env(const char *text, struct parse_span *name, const char **value, str
 {
     size_t n = env_name_size(text);
     if (n == 0 || text[n] != '=')
-        return cay_fail(err, CAY_E_INVALID, "bad environment entry '%.64s': expected NAME=VALUE", text);
+        return cay_fail(err, CAY_E_INVALID, "bad environment entry '%.64s': expected NAME=VALUE",
+                        text);
     *name = (struct parse_span){text, n};
     *value = text + n + 1;
     return 0;
@@ -299,14 +312,15 @@ int parse_label(const char *text, struct parse_span *key, const char **value, st
 {
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-");
     if (n == 0 || text[n] != '=')
-        return cay_fail(err, CAY_E_INVALID,
-                        "bad label '%.64s': expected KEY=VALUE, the key of letters, digits, '.', '_', '/', "
-                        "'-'",
-                        text);
+        return cay_fail(
+            err, CAY_E_INVALID,
+            "bad label '%.64s': expected KEY=VALUE, the key of letters, digits, '.', '_', '/', "
+            "'-'",
+            text);
     for (const char *p = text + n; *p; p++)
         if (is_control(*p))
-            return cay_fail(err, CAY_E_INVALID, "bad label '%.64s': control characters are not allowed",
-                            text);
+            return cay_fail(err, CAY_E_INVALID,
+                            "bad label '%.64s': control characters are not allowed", text);
     if (strlen(text) >= CAY_MAX_LABEL)
         return cay_fail(err, CAY_E_TOO_LARGE, "bad label '%.64s...': longer than %d bytes", text,
                         CAY_MAX_LABEL - 1);
@@ -315,7 +329,8 @@ int parse_label(const char *text, struct parse_span *key, const char **value, st
     return 0;
 }
 
-/* True if a component of the path is "..": a target must mean the same before and after it is resolved. */
+/* True if a component of the path is "..": a target must mean the same before and after it is
+ * resolved. */
 static bool has_dotdot(struct parse_span path)
 {
     for (size_t i = 0; i + 1 < path.size; i++)
@@ -338,14 +353,16 @@ int parse_mount(const char *text, struct parse_mount *out, struct cay_error *err
     struct parse_span source = {text, colon ? (size_t)(colon - text) : 0};
     struct parse_span target = {colon ? colon + 1 : text, colon ? size - source.size - 1 : 0};
     if (source.size == 0 || target.size == 0 || target.data[0] != '/')
-        return cay_fail(err, CAY_E_INVALID,
-                        "bad mount '%.200s': expected HOST:DEST[:ro|:rw] with an absolute DEST, such as "
-                        "/data:/data:ro",
-                        text);
+        return cay_fail(
+            err, CAY_E_INVALID,
+            "bad mount '%.200s': expected HOST:DEST[:ro|:rw] with an absolute DEST, such as "
+            "/data:/data:ro",
+            text);
     if (has_dotdot(target))
         return cay_fail(err, CAY_E_INVALID, "bad mount '%.200s': DEST may not contain '..'", text);
     if (strspn(target.data, "/") >= target.size)
-        return cay_fail(err, CAY_E_INVALID, "bad mount '%.200s': DEST may not be the root directory", text);
+        return cay_fail(err, CAY_E_INVALID,
+                        "bad mount '%.200s': DEST may not be the root directory", text);
     if (source.size >= CAY_MAX_PATH || target.size >= CAY_MAX_PATH)
         return cay_fail(err, CAY_E_TOO_LARGE, "bad mount '%.200s...': path too long", text);
     *out = (struct parse_mount){source, target, read_only};

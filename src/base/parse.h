@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pure parsers of what people write: sizes, durations, ids, mounts. No I/O, no allocation, no locale. Each
- * takes the whole text or refuses it with an error that names what was given and what was expected, and
- * writes its output only on success. Used by the option tables (opt.h), the library and the programs.
+ * Pure parsers of what people write: sizes, durations, ids, mounts. No I/O, no allocation, no
+ * locale. Each takes the whole text or refuses it with an error that names what was given and what
+ * was expected, and writes its output only on success. Used by the option tables (opt.h), the
+ * library and the programs.
  */
 #ifndef CAY_BASE_PARSE_H
 #define CAY_BASE_PARSE_H
@@ -11,7 +12,8 @@
 
 /* "1024", "512M", "2G", "1.5GiB": bytes; units are powers of 1024 and any case. */
 int parse_size(const char *text, uint64_t *out, struct cay_error *err);
-/* "15m", "1h30m", "250ms", "1.5", "10": milliseconds; a bare number is seconds. Never rounds to 0. */
+/* "15m", "1h30m", "250ms", "1.5", "10": milliseconds; a bare number is seconds. Never
+ * rounds to 0. */
 int parse_duration(const char *text, uint64_t *ms, struct cay_error *err);
 /* A whole number in decimal. */
 int parse_count(const char *text, uint64_t *out, struct cay_error *err);
@@ -38,8 +40,10 @@ struct parse_span {
 int parse_env_name(const char *text, const char **out, struct cay_error *err);
 /* "NAME=VALUE" of an environment, cut in two. The value may be empty. */
 int parse_env(const char *text, struct parse_span *name, const char **value, struct cay_error *err);
-/* "KEY=VALUE" of a label: the key of [A-Za-z0-9._/-], the value printable, both within CAY_MAX_LABEL. */
-int parse_label(const char *text, struct parse_span *key, const char **value, struct cay_error *err);
+/* "KEY=VALUE" of a label: the key of [A-Za-z0-9._/-], the value printable, both within
+ * CAY_MAX_LABEL. */
+int parse_label(const char *text, struct parse_span *key, const char **value,
+                struct cay_error *err);
 
 struct parse_mount {
     struct parse_span source, target;

@@ -41,7 +41,9 @@ ssize_t sock_recv(int sock, void *buffer, size_t size, int *fds, size_t *n_fds, 
 {
     union control control;
     struct iovec iov = {buffer, size};
-    struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+    struct msghdr mh = {.msg_iov = &iov,
+                        .msg_iovlen = 1,
+                        .msg_control = control.space,
                         .msg_controllen = sizeof(control.space)};
     ssize_t n;
     do

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unix sockets that carry bytes and descriptors. Descriptors arrive close-on-exec and are owned by whoever
- * received them.
+ * Unix sockets that carry bytes and descriptors. Descriptors arrive close-on-exec and are owned by
+ * whoever received them.
  */
 #ifndef CAY_BASE_SOCK_H
 #define CAY_BASE_SOCK_H
@@ -11,11 +11,14 @@
 
 #define SOCK_MAX_FDS 8
 
-/* As sendmsg/recvmsg, EINTR handled, SIGPIPE never raised; -1 with errno. Descriptors are only borrowed. */
+/* As sendmsg/recvmsg, EINTR handled, SIGPIPE never raised; -1 with errno. Descriptors are only
+ * borrowed. */
 ssize_t sock_send(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds);
-/* Appends what arrived to fds[] (room for `max`); descriptors beyond are closed. 0: the peer hung up. */
+/* Appends what arrived to fds[] (room for `max`); descriptors beyond are closed. 0: the peer hung
+ * up. */
 ssize_t sock_recv(int sock, void *buffer, size_t size, int *fds, size_t *n_fds, size_t max);
-/* Sends everything, waiting where the socket is full; the descriptors go with the first byte. 0 or -1. */
+/* Sends everything, waiting where the socket is full; the descriptors go with the first byte. 0 or
+ * -1. */
 int sock_send_all(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds);
 int sock_pair(int out[2]);
 

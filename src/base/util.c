@@ -122,14 +122,16 @@ static int remove_children(int dir, dev_t device)
             continue;
         }
         struct stat st;
-        int child = openat(dirfd(stream), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int child =
+            openat(dirfd(stream), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (child < 0 || fstat(child, &st) < 0 || st.st_dev != device) {
             if (child >= 0)
                 close(child);
             result = -1;
             continue;
         }
-        if (remove_children(child, device) < 0 || unlinkat(dirfd(stream), e->d_name, AT_REMOVEDIR) < 0)
+        if (remove_children(child, device) < 0 ||
+            unlinkat(dirfd(stream), e->d_name, AT_REMOVEDIR) < 0)
             result = -1;
     }
     closedir(stream);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The few macros and helpers that every file uses: scope-exit cleanup, array sizes, clocks, whole reads
- * and writes. Descriptors are close-on-exec at birth everywhere; nothing here makes one that is not.
+ * The few macros and helpers that every file uses: scope-exit cleanup, array sizes, clocks, whole
+ * reads and writes. Descriptors are close-on-exec at birth everywhere; nothing here makes one that
+ * is not.
  */
 #ifndef CAY_BASE_UTIL_H
 #define CAY_BASE_UTIL_H
@@ -32,7 +33,8 @@ static inline void cay_cleanup_free(void *pointer)
     free(*(void **)pointer);
 }
 
-/* Owners: `autofd int fd = -1;` closes, `autofree char *s = NULL;` frees, when the scope is left. */
+/* Owners: `autofd int fd = -1;` closes, `autofree char *s = NULL;` frees, when the
+ * scope is left. */
 #define autofd __attribute__((cleanup(cay_cleanup_fd)))
 #define autofree __attribute__((cleanup(cay_cleanup_free)))
 
@@ -43,11 +45,11 @@ static inline int steal_fd(int *fd)
     return taken;
 }
 
-#define steal_ptr(pointer)                                                                              \
-    __extension__({                                                                                     \
-        __typeof__(*(pointer)) taken_ = *(pointer);                                                     \
-        *(pointer) = NULL;                                                                              \
-        taken_;                                                                                         \
+#define steal_ptr(pointer)                          \
+    __extension__({                                 \
+        __typeof__(*(pointer)) taken_ = *(pointer); \
+        *(pointer) = NULL;                          \
+        taken_;                                     \
     })
 
 /* Closes and forgets; keeps errno. */
@@ -57,19 +59,22 @@ static inline void close_fd(int *fd)
     *fd = -1;
 }
 
-uint64_t cay_now_us(void);      /* monotonic, also counts suspended time */
-uint64_t cay_wall_ms(void);     /* wall clock */
+uint64_t cay_now_us(void);  /* monotonic, also counts suspended time */
+uint64_t cay_wall_ms(void); /* wall clock */
 
-/* Whole transfers on blocking descriptors, EINTR handled. -1 with errno; a short read is its count. */
+/* Whole transfers on blocking descriptors, EINTR handled. -1 with errno; a short read
+ * is its count. */
 ssize_t cay_read_all(int fd, void *buffer, size_t size);
 int cay_write_all(int fd, const void *data, size_t size);
-/* Reads a small file into a NUL-terminated buffer; its length, or -1 with errno (EFBIG: does not fit). */
+/* Reads a small file into a NUL-terminated buffer; its length, or -1 with errno (EFBIG: does not
+ * fit). */
 ssize_t cay_read_file_at(int dir, const char *name, char *buffer, size_t size);
 /* One write() to an existing file, as cgroupfs and procfs want it. 0 or -1 with errno. */
 int cay_write_file_at(int dir, const char *name, const char *text);
 /* mkdir -p of an absolute path. 0 or -1 with errno. */
 int cay_mkdir_all(const char *path, mode_t mode);
-/* Removes a tree that only the engine writes (records, spools). Missing is fine. Never crosses mounts. */
+/* Removes a tree that only the engine writes (records, spools). Missing is fine. Never crosses
+ * mounts. */
 int cay_remove_tree_at(int dir, const char *name);
 /* Fills from getrandom; cannot fail. */
 void cay_random(void *buffer, size_t size);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cay program: a table of commands (commands.c) over libcay. One `struct cli` holds what the options
- * of all commands fill, and what a command opened; it is made and freed by main.c.
+ * The cay program: a table of commands (commands.c) over libcay. One `struct cli` holds what the
+ * options of all commands fill, and what a command opened; it is made and freed by main.c.
  *
- *   - A command returns its exit code, or CLI_FAILED with cli->err filled: main prints the one line.
+ *   - A command returns its exit code, or CLI_FAILED with cli->err filled: main prints one line.
  *   - Nothing is opened before a command needs it: start-up time is part of the product.
- *   - Text that a sandbox chose never reaches a terminal with control bytes in it, unless it is the output
- *     of a process or the content of a file.
+ *   - Text that a sandbox chose never reaches a terminal with control bytes in it, unless it is the
+ *     output of a process or the content of a file.
  */
 #ifndef CAY_CLI_CLI_H
 #define CAY_CLI_CLI_H
@@ -23,7 +23,8 @@
 #define CLI_EXIT_NOT_FOUND 127
 #define CLI_EXIT_SIGNAL 128
 
-/* A listing as text or JSON: a thousand sandboxes with all their labels, a tree of a million files. */
+/* A listing as text or JSON: a thousand sandboxes with all their labels, a tree of
+ * a million files. */
 #define CLI_MAX_LISTING (256u << 20)
 /* Output collected for --json, of each stream; beyond it "truncated" is true. */
 #define CLI_MAX_COLLECT (64u << 20)
@@ -64,9 +65,9 @@ struct command {
     const char *summary;       /* one line, no full stop */
     const char *details;       /* sentences for help and the manual page, or NULL */
     size_t min, max;           /* operands */
-    size_t command_at;         /* the operand, counted from 1, where a command with own options starts */
-    const char *complete;      /* what operands are: 'i' id, 'f' file, 's' signal, 'w' shell name, '.' other;
-                                  the last letter stands for all that follow */
+    size_t command_at;    /* the operand, counted from 1, where a command with own options starts */
+    const char *complete; /* what operands are: 'i' id, 'f' file, 's' signal, 'w' shell name, '.'
+                             other; the last letter stands for all that follow */
 };
 
 #define CLI_MANY SIZE_MAX
@@ -76,7 +77,7 @@ extern const struct command cli_commands[];
 /* Fills groups (room for 4) with the option tables of a command. */
 void cli_groups(struct cli *cli, const struct command *command, struct opt_group *groups);
 
-/* ---- shared by the commands (util.c) -------------------------------------------------------------- */
+/* ---- shared by the commands (util.c) --------------------------------------------------------- */
 
 int cli_open(struct cli *cli);
 /* cli->sandbox = the sandbox `id`; closes the one before. */
@@ -119,7 +120,7 @@ void json_exit(struct cay_buf *out, const struct cay_exit *e);
 /* The same JSON text with line breaks and indentation. */
 void json_pretty(struct cay_buf *out, const char *json, size_t size);
 
-/* ---- the commands --------------------------------------------------------------------------------- */
+/* ---- the commands ---------------------------------------------------------------------------- */
 
 #define CLI_COMMAND(name) int cmd_##name(struct cli *cli, const struct opt_args *args)
 /* run.c */

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The whole command line in tables: every command, its options, its operands and what is said about it.
- * Help, the manual page and the completions are printed from these tables, so they cannot drift.
+ * The whole command line in tables: every command, its options, its operands and what is said about
+ * it. Help, the manual page and the completions are printed from these tables, so they cannot
+ * drift.
  */
 #include "cli/cli.h"
 
 #define AT(member) offsetof(struct cli, member)
 #define FLAG(name, letter, member, help) OPT(name, letter, OPT_FLAG, AT(member), NULL, help)
 #define JSON FLAG("json", 0, json, "print JSON")
-#define ENV_FILE \
-    OPT("env-file", 0, OPT_STRV, AT(env_files), "FILE", "environment from a file of K=V lines", .max = 16)
+#define ENV_FILE                                                                                \
+    OPT("env-file", 0, OPT_STRV, AT(env_files), "FILE", "environment from a file of K=V lines", \
+        .max = 16)
 #define EXEC_MODE                                                         \
     FLAG("interactive", 'i', interactive, "pass standard input on"),      \
         FLAG("tty", 't', tty, "give it a terminal"),                      \
         OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME",           \
             "kill it and all it started after this long; exit code 124"), \
         OPT("shell", 'c', OPT_STR, AT(shell), "STRING", "run a shell string instead of a command")
-#define EXEC_PLACE                                                                                           \
-    OPT("env", 'e', OPT_ENV, AT(env), "K=V", "set an environment variable; K alone passes on the caller's"), \
-        ENV_FILE, OPT("workdir", 'w', OPT_STR, AT(workdir), "DIR", "working directory inside"),              \
+#define EXEC_PLACE                                                                              \
+    OPT("env", 'e', OPT_ENV, AT(env), "K=V",                                                    \
+        "set an environment variable; K alone passes on the caller's"),                         \
+        ENV_FILE, OPT("workdir", 'w', OPT_STR, AT(workdir), "DIR", "working directory inside"), \
         OPT("user", 'u', OPT_STR, AT(user), "USER", "user inside: a name, or UID[:GID]")
 #define AS_USER OPT("user", 'u', OPT_STR, AT(user), "USER", "act as this user of the sandbox")
 #define LIMIT OPT("limit", 0, OPT_COUNT, AT(limit), "N", "stop after this many", .nonzero = true)
@@ -45,16 +48,17 @@ static const struct opt attach_options[] = {
     FLAG("tty", 't', tty, "it has a terminal: pass key strokes and window sizes on"),
 };
 static const struct opt wait_options[] = {
-    OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME", "give up after this long; exit code 124",
-        .extra = AT(has_timeout)),
+    OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME",
+        "give up after this long; exit code 124", .extra = AT(has_timeout)),
     JSON,
 };
-static const struct opt signal_options[] = {FLAG("tree", 0, tree, "to everything that it started, too")};
+static const struct opt signal_options[] = {
+    FLAG("tree", 0, tree, "to everything that it started, too")};
 static const struct opt ps_options[] = {
     FLAG("all", 'a', all, "also those that have ended"),
     FLAG("quiet", 'q', quiet, "ids only"),
-    OPT("label", 0, OPT_STRV, AT(labels), "K[=V]", "only those with this label; all given must match",
-        .max = 64),
+    OPT("label", 0, OPT_STRV, AT(labels), "K[=V]",
+        "only those with this label; all given must match", .max = 64),
     JSON,
 };
 static const struct opt logs_options[] = {
@@ -62,15 +66,15 @@ static const struct opt logs_options[] = {
     OPT("tail", 0, OPT_COUNT, AT(tail), "N", "only the last N lines", .extra = AT(has_tail)),
 };
 static const struct opt stop_options[] = {
-    OPT("grace", 0, OPT_DURATION, AT(grace_ms), "TIME", "time between SIGTERM and SIGKILL; default: 10s",
-        .extra = AT(has_grace)),
+    OPT("grace", 0, OPT_DURATION, AT(grace_ms), "TIME",
+        "time between SIGTERM and SIGKILL; default: 10s", .extra = AT(has_grace)),
 };
 static const struct opt rm_options[] = {FLAG("force", 'f', force, "running and missing ones, too")};
 static const struct opt update_options[] = {
     OPT("ttl", 0, OPT_DURATION, AT(lifetime.ttl_ms), "TIME", "end it this long from now; 0: never",
         .extra = AT(lifetime.set_ttl)),
-    OPT("idle", 0, OPT_DURATION, AT(lifetime.idle_ms), "TIME", "end it after this long without use; 0: never",
-        .extra = AT(lifetime.set_idle)),
+    OPT("idle", 0, OPT_DURATION, AT(lifetime.idle_ms), "TIME",
+        "end it after this long without use; 0: never", .extra = AT(lifetime.set_idle)),
 };
 static const struct opt cp_options[] = {AS_USER};
 static const struct opt help_options[] = {FLAG("man", 0, man, "print the manual page, for man(1)")};
@@ -94,8 +98,8 @@ static const struct opt fs_rm_options[] = {
     FLAG("force", 'f', force, "what is not there is no error"),
 };
 static const struct opt user_options[] = {AS_USER};
-static const struct opt stat_options[] = {AS_USER, FLAG("follow", 'L', follow, "of what a link points to"),
-                                          JSON};
+static const struct opt stat_options[] = {
+    AS_USER, FLAG("follow", 'L', follow, "of what a link points to"), JSON};
 static const struct opt find_options[] = {AS_USER, LIMIT, JSON};
 static const struct opt grep_options[] = {
     AS_USER,
@@ -105,9 +109,9 @@ static const struct opt grep_options[] = {
     LIMIT,
     JSON,
 };
-static const struct opt watch_options[] = {AS_USER,
-                                           FLAG("recursive", 'r', recursive, "directories below it, too"),
-                                           FLAG("json", 0, json, "print one JSON object a line")};
+static const struct opt watch_options[] = {
+    AS_USER, FLAG("recursive", 'r', recursive, "directories below it, too"),
+    FLAG("json", 0, json, "print one JSON object a line")};
 
 #define OPTIONS(table) .options = table, .n_options = CAY_COUNT(table)
 #define ONE_ID .operands = "ID", .min = 1, .max = 1, .complete = "i"
@@ -179,7 +183,8 @@ static const struct command fs_commands[] = {
      .max = 3,
      .complete = "i.",
      .summary = "find files by name",
-     .details = "GLOB is matched with the last part of the path, or with all of it if it has a slash."},
+     .details =
+         "GLOB is matched with the last part of the path, or with all of it if it has a slash."},
     {.name = "grep",
      .run = cmd_fs_grep,
      OPTIONS(grep_options),
@@ -210,9 +215,9 @@ const struct command cli_commands[] = {
      .command_at = 1,
      .complete = ".",
      .summary = "run a command in a new sandbox, then remove it",
-     .details =
-         "Output and exit code are the command's. The first interrupt or termination signal is passed on "
-         "to the command, the second kills it."},
+     .details = "Output and exit code are the command's. The first interrupt or termination signal "
+                "is passed on "
+                "to the command, the second kills it."},
     {.name = "create",
      .run = cmd_create,
      OPTIONS(create_options),
@@ -290,7 +295,8 @@ const struct command cli_commands[] = {
      .max = 2,
      .complete = "f",
      .summary = "copy files and directories into or out of a sandbox",
-     .details = "One side is ID:PATH, the other a path on the host, or - for a tar stream on standard input "
+     .details = "One side is ID:PATH, the other a path on the host, or - for a tar stream on "
+                "standard input "
                 "or output."},
     {.name = "fs",
      .sub = fs_commands,
@@ -309,7 +315,11 @@ const struct command cli_commands[] = {
      IDS,
      .summary = "end sandboxes: SIGTERM, then SIGKILL; their records stay"},
     {.name = "kill", .run = cmd_kill, IDS, .summary = "end sandboxes at once; their records stay"},
-    {.name = "rm", .run = cmd_rm, OPTIONS(rm_options), IDS, .summary = "remove sandboxes and all they hold"},
+    {.name = "rm",
+     .run = cmd_rm,
+     OPTIONS(rm_options),
+     IDS,
+     .summary = "remove sandboxes and all they hold"},
     {.name = "doctor",
      .run = cmd_doctor,
      OPTIONS(json_options),

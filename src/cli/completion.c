@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * completion: scripts for bash, zsh and fish, printed from the tables of commands.c. Sandbox ids and
- * process numbers come from cay itself at the time of completion. zsh runs the script of bash.
+ * completion: scripts for bash, zsh and fish, printed from the tables of commands.c. Sandbox ids
+ * and process numbers come from cay itself at the time of completion. zsh runs the script of bash.
  */
 #include "cli/cli.h"
 
 #include <string.h>
 
 /* Calls `each` for every command and sub-command; `parent` is NULL for the former. */
-static void walk(struct cay_buf *out, void (*each)(struct cay_buf *out, const struct command *parent,
-                                                   const struct command *command))
+static void walk(struct cay_buf *out,
+                 void (*each)(struct cay_buf *out, const struct command *parent,
+                              const struct command *command))
 {
     for (const struct command *c = cli_commands; c->name; c++) {
         each(out, NULL, c);
@@ -24,7 +25,8 @@ static void add_names(struct cay_buf *out, const struct command *table)
         buf_fmt(out, "%s%s", c == table ? "" : " ", c->name);
 }
 
-/* All options of a command, or only those that take a value; long names, and letters of the latter. */
+/* All options of a command, or only those that take a value; long names, and letters
+ * of the latter. */
 static void add_options(struct cay_buf *out, const struct command *command, bool valued)
 {
     struct cli none = {0}; /* only tables are read; nothing is filled */
@@ -40,7 +42,7 @@ static void add_options(struct cay_buf *out, const struct command *command, bool
         }
 }
 
-/* ---- bash ----------------------------------------------------------------------------------------- */
+/* ---- bash ------------------------------------------------------------------------------------ */
 
 static void bash_case(struct cay_buf *out, const struct command *parent, const struct command *c)
 {
@@ -82,7 +84,8 @@ static const char bash_tail[] =
     "        if ((skip)); then skip=0; continue; fi\n"
     "        if [[ -n $commands && $word != -* ]]; then\n"
     "            name=\"${name:+$name }$word\"\n"
-    "            { read -r options; read -r valued; read -r kinds; read -r commands; } < <(_cay_words "
+    "            { read -r options; read -r valued; read -r kinds; read -r commands; } < "
+    "<(_cay_words "
     "\"$name\")\n"
     "            continue\n"
     "        fi\n"
@@ -93,16 +96,19 @@ static const char bash_tail[] =
     "        esac\n"
     "    done\n"
     "    if ((skip)); then COMPREPLY=($(compgen -f -- \"$cur\")); return; fi\n"
-    "    if [[ -n $commands ]]; then COMPREPLY=($(compgen -W \"$commands\" -- \"$cur\")); return; fi\n"
+    "    if [[ -n $commands ]]; then COMPREPLY=($(compgen -W \"$commands\" -- \"$cur\")); return; "
+    "fi\n"
     "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")); return; fi\n"
     "    [[ -z $kinds ]] && return\n"
     "    ((operands >= ${#kinds})) && operands=$((${#kinds} - 1))\n"
     "    local kind=\"${kinds:$operands:1}\"\n"
     "    if [[ $kind == f ]]; then\n"
     "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-    "        [[ $name == cp ]] && COMPREPLY+=($(compgen -S : -W \"$(_cay_operand i)\" -- \"$cur\"))\n"
+    "        [[ $name == cp ]] && COMPREPLY+=($(compgen -S : -W \"$(_cay_operand i)\" -- "
+    "\"$cur\"))\n"
     "    else\n"
-    "        COMPREPLY=($(compgen -W \"$(_cay_operand \"$kind\" \"$first\" \"$_cay_commands\")\" -- "
+    "        COMPREPLY=($(compgen -W \"$(_cay_operand \"$kind\" \"$first\" \"$_cay_commands\")\" "
+    "-- "
     "\"$cur\"))\n"
     "    fi\n"
     "}\n"
@@ -110,7 +116,8 @@ static const char bash_tail[] =
 
 static void bash(struct cay_buf *out)
 {
-    buf_str(out, "# Completion of cay(1) for bash; printed by 'cay completion bash'.\n_cay_commands='");
+    buf_str(out,
+            "# Completion of cay(1) for bash; printed by 'cay completion bash'.\n_cay_commands='");
     add_names(out, cli_commands);
     buf_str(out, "'\n\n");
     buf_str(out, bash_head);
@@ -125,7 +132,7 @@ static void zsh(struct cay_buf *out)
     bash(out);
 }
 
-/* ---- fish ----------------------------------------------------------------------------------------- */
+/* ---- fish ------------------------------------------------------------------------------------ */
 
 /* A string for fish: in single quotes, with those inside escaped. */
 static void fish_quote(struct cay_buf *out, const char *plain)
@@ -139,15 +146,18 @@ static void fish_quote(struct cay_buf *out, const char *plain)
     buf_str(out, "'");
 }
 
-static void fish_condition(struct cay_buf *out, const struct command *parent, const struct command *c)
+static void fish_condition(struct cay_buf *out, const struct command *parent,
+                           const struct command *c)
 {
     if (parent)
         buf_fmt(out,
-                "complete -c cay -n '__fish_seen_subcommand_from %s; and __fish_seen_subcommand_from %s'",
+                "complete -c cay -n '__fish_seen_subcommand_from %s; and "
+                "__fish_seen_subcommand_from %s'",
                 parent->name, c->name);
     else
         buf_fmt(out,
-                "complete -c cay -n '__fish_seen_subcommand_from %s; and not __fish_seen_subcommand_from fs'",
+                "complete -c cay -n '__fish_seen_subcommand_from %s; and not "
+                "__fish_seen_subcommand_from fs'",
                 c->name);
 }
 
@@ -155,7 +165,8 @@ static void fish_command(struct cay_buf *out, const struct command *parent, cons
 {
     if (parent) {
         buf_fmt(out,
-                "complete -c cay -f -n '__fish_seen_subcommand_from %s; and not __fish_seen_subcommand_from ",
+                "complete -c cay -f -n '__fish_seen_subcommand_from %s; and not "
+                "__fish_seen_subcommand_from ",
                 parent->name);
         add_names(out, parent->sub);
         buf_str(out, "'");

@@ -89,13 +89,15 @@ int cmd_cp(struct cli *cli, const struct opt_args *args)
 {
     char source_id[CAY_MAX_ID], target_id[CAY_MAX_ID];
     const char *source = args->operands[0], *target = args->operands[1];
-    bool out = split_remote(source, source_id, &source), in = split_remote(target, target_id, &target);
+    bool out = split_remote(source, source_id, &source),
+         in = split_remote(target, target_id, &target);
     if (in == out)
         return cay_fail(&cli->err, CAY_E_INVALID,
                         "expected ID:PATH on one side, a path of the host or - on the other");
     const char *remote = in ? target : source, *local = in ? source : target;
     if (!*remote || !*local)
-        return cay_fail(&cli->err, CAY_E_INVALID, "expected a path after '%s:'", in ? target_id : source_id);
+        return cay_fail(&cli->err, CAY_E_INVALID, "expected a path after '%s:'",
+                        in ? target_id : source_id);
     if (cli_get(cli, in ? target_id : source_id) < 0)
         return CLI_FAILED;
     if (strcmp(local, "-") == 0)

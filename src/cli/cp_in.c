@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay cp FILE ID:PATH: walks the host's tree by descriptors and writes it into the sandbox, file by file,
- * in constant memory. Links are copied as links; what is neither file, directory nor link is skipped.
+ * cay cp FILE ID:PATH: walks the host's tree by descriptors and writes it into the sandbox, file by
+ * file, in constant memory. Links are copied as links; what is neither file, directory nor link is
+ * skipped.
  */
 #include "cli/cp.h"
 
@@ -25,7 +26,7 @@ static int put_file(struct copy *c, int fd, mode_t mode)
     return in.eno ? cay_fail_errno(c->err, in.eno, "cannot read %s", c->local.text) : r;
 }
 
-/* ---- links: the file calls have none, but a tar stream of one entry does --------------------------- */
+/* ---- links: the file calls have none, but a tar stream of one entry does --------------------- */
 
 struct tar_bytes {
     char data[16384];
@@ -41,8 +42,10 @@ static ssize_t tar_source(void *buffer, size_t size, void *data)
     return (ssize_t)n;
 }
 
-/* One ustar header of 512 bytes; names longer than its fields are cut, a pax header before it has them. */
-static void tar_header(struct tar_bytes *tar, char type, const char *name, const char *target, size_t size)
+/* One ustar header of 512 bytes; names longer than its fields are cut, a pax header before it has
+ * them. */
+static void tar_header(struct tar_bytes *tar, char type, const char *name, const char *target,
+                       size_t size)
 {
     char *h = tar->data + tar->size;
     unsigned sum = 0;
@@ -92,7 +95,7 @@ static int put_link(struct copy *c, const char *parent, const char *name, const 
     return cay_fs_tar_in(c->fs, parent, tar_source, &tar, c->err);
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static int put_tree(struct copy *c, int dir);
 
@@ -170,13 +173,15 @@ int cp_in(struct cli *cli, const char *local, const char *remote)
     autofd int fd = open(local, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0)
         return cay_fail_errno(&cli->err, errno, "cannot open %s", local);
-    if (cp_path_set(&c.remote, remote, &cli->err) < 0 || cp_path_set(&c.local, local, &cli->err) < 0 ||
+    if (cp_path_set(&c.remote, remote, &cli->err) < 0 ||
+        cp_path_set(&c.local, local, &cli->err) < 0 ||
         cay_fs_open(cli->sandbox, cli->user, &c.fs, &cli->err) < 0)
         return CLI_FAILED;
     cp_base_name(local, name);
     int r = cay_fs_stat(c.fs, c.remote.text, true, note_type, &type, &cli->err);
     bool missing = r < 0 && cli->err.code == CAY_E_NOT_FOUND;
-    bool into = type == 'd' || (missing && remote[strlen(remote) - 1] == '/' && !S_ISDIR(st.st_mode));
+    bool into =
+        type == 'd' || (missing && remote[strlen(remote) - 1] == '/' && !S_ISDIR(st.st_mode));
     if (r < 0 && missing)
         r = 0;
     if (r == 0 && into && name[0])

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay cp ID:PATH FILE: brings files of a sandbox to the host. What comes is not trusted: names are checked
- * part by part, every directory on the way is opened without following links, links are made as links, and
- * files are new files that are renamed into place. So nothing is ever written outside of the destination.
- * Two file channels are used: one lists, the other reads, so that no list is kept in memory.
+ * cay cp ID:PATH FILE: brings files of a sandbox to the host. What comes is not trusted: names are
+ * checked part by part, every directory on the way is opened without following links, links are
+ * made as links, and files are new files that are renamed into place. So nothing is ever written
+ * outside of the destination. Two file channels are used: one lists, the other reads, so that no
+ * list is kept in memory.
  */
 #include "cli/cp.h"
 
@@ -17,7 +18,7 @@ struct copy {
     const char *remote; /* of the tree */
     const char *local;  /* for messages */
     int root;           /* the destination directory */
-    int parent;         /* of the entry before, with its path: entries come directory by directory */
+    int parent; /* of the entry before, with its path: entries come directory by directory */
     struct cp_path parent_path;
     struct cay_error *err;
     bool failed;
@@ -31,7 +32,8 @@ static void temporary_name(char name[static 32])
     snprintf(name, 32, ".cay-%016llx", (unsigned long long)random);
 }
 
-static int fetch(struct cay_fs *fs, const char *remote, int fd, const char *shown, struct cay_error *err)
+static int fetch(struct cay_fs *fs, const char *remote, int fd, const char *shown,
+                 struct cay_error *err)
 {
     struct cli_stream out = {.fd = fd};
     int r = cay_fs_read(fs, remote, 0, 0, cli_sink, &out, err);
@@ -44,7 +46,8 @@ static int get_file(struct cay_fs *fs, const char *remote, int dir, const char *
 {
     char temporary[32];
     temporary_name(temporary);
-    autofd int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0777);
+    autofd int fd =
+        openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0777);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot create %s", shown);
     int r = fetch(fs, remote, fd, shown, err);
@@ -55,7 +58,8 @@ static int get_file(struct cay_fs *fs, const char *remote, int dir, const char *
     return r;
 }
 
-static int get_link(int dir, const char *name, const char *target, const char *shown, struct cay_error *err)
+static int get_link(int dir, const char *name, const char *target, const char *shown,
+                    struct cay_error *err)
 {
     char temporary[32];
     temporary_name(temporary);
@@ -75,7 +79,8 @@ static bool is_safe(const char *path)
         return false;
     for (;;) {
         size_t n = strcspn(path, "/");
-        if (n == 0 || n > 255 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
+        if (n == 0 || n > 255 || (n == 1 && path[0] == '.') ||
+            (n == 2 && path[0] == '.' && path[1] == '.'))
             return false;
         if (!path[n])
             return true;
@@ -86,7 +91,8 @@ static bool is_safe(const char *path)
 /* Opens the directory `path` (its first `size` bytes) below the root, following no link. */
 static int open_parent(struct copy *c, const char *path, size_t size)
 {
-    if (c->parent >= 0 && c->parent_path.size == size && memcmp(c->parent_path.text, path, size) == 0)
+    if (c->parent >= 0 && c->parent_path.size == size &&
+        memcmp(c->parent_path.text, path, size) == 0)
         return 0;
     if (size >= sizeof(c->parent_path.text))
         return cay_fail(c->err, CAY_E_INVALID, "path too long: %.100s...", path);
@@ -113,15 +119,17 @@ static int get_entry(struct copy *c, const struct cay_stat *st)
 {
     const char *path = st->name ? st->name : "";
     if (!is_safe(path))
-        return cay_fail(c->err, CAY_E_DENIED, "the sandbox gave a name that is not safe here: '%.100s'",
-                        path);
+        return cay_fail(c->err, CAY_E_DENIED,
+                        "the sandbox gave a name that is not safe here: '%.100s'", path);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (open_parent(c, path, slash ? (size_t)(slash - path) : 0) < 0)
         return -1;
     struct cp_path remote, shown;
     size_t ignored;
-    if (cp_path_set(&remote, c->remote, c->err) < 0 || cp_path_add(&remote, path, &ignored, c->err) < 0 ||
-        cp_path_set(&shown, c->local, c->err) < 0 || cp_path_add(&shown, path, &ignored, c->err) < 0)
+    if (cp_path_set(&remote, c->remote, c->err) < 0 ||
+        cp_path_add(&remote, path, &ignored, c->err) < 0 ||
+        cp_path_set(&shown, c->local, c->err) < 0 ||
+        cp_path_add(&shown, path, &ignored, c->err) < 0)
         return -1;
     switch (st->type) {
     case 'f':

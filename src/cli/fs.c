@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay fs: files in a sandbox. Listings are printed as they come, in constant memory. Names and lines that a
- * sandbox chose go to a terminal without control bytes, and to anything else as they are.
+ * cay fs: files in a sandbox. Listings are printed as they come, in constant memory. Names and
+ * lines that a sandbox chose go to a terminal without control bytes, and to anything else as they
+ * are.
  */
 #include "cli/cli.h"
 
@@ -142,8 +143,8 @@ static void stat_prefix(struct printer *p, const struct cay_stat *st)
             mode[bit + 1] = '-';
     if (gmtime_r(&seconds, &tm))
         strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm);
-    buf_fmt(&p->out, "%s %3llu %5u %5u %10llu %s ", mode, (unsigned long long)st->links, st->uid, st->gid,
-            (unsigned long long)st->size, when);
+    buf_fmt(&p->out, "%s %3llu %5u %5u %10llu %s ", mode, (unsigned long long)st->links, st->uid,
+            st->gid, (unsigned long long)st->size, when);
 }
 
 static int print_stat(const struct cay_stat *st, void *data)
@@ -185,10 +186,12 @@ int cmd_fs_ls(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     struct printer p = printer_of(cli, NULL);
     p.full = cli->long_form;
-    uint64_t depth = cli->depth ? CAY_MIN(cli->depth, (uint64_t)UINT32_MAX) : cli->recursive ? UINT32_MAX : 1;
+    uint64_t depth = cli->depth       ? CAY_MIN(cli->depth, (uint64_t)UINT32_MAX)
+                     : cli->recursive ? UINT32_MAX
+                                      : 1;
     begin_list(&p);
-    int r =
-        cay_fs_list(fs, args->n > 1 ? args->operands[1] : ".", (uint32_t)depth, print_stat, &p, &cli->err);
+    int r = cay_fs_list(fs, args->n > 1 ? args->operands[1] : ".", (uint32_t)depth, print_stat, &p,
+                        &cli->err);
     end_list(&p);
     return finish(&p, r);
 }
@@ -223,8 +226,8 @@ int cmd_fs_find(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     struct printer p = printer_of(cli, args->operands[1]);
     begin_list(&p);
-    int r = cay_fs_find(fs, args->operands[1], args->n > 2 ? args->operands[2] : "*", cli->limit, print_stat,
-                        &p, &cli->err);
+    int r = cay_fs_find(fs, args->operands[1], args->n > 2 ? args->operands[2] : "*", cli->limit,
+                        print_stat, &p, &cli->err);
     end_list(&p);
     return finish(&p, r);
 }
@@ -255,8 +258,8 @@ int cmd_fs_grep(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     struct printer p = printer_of(cli, args->operands[1]);
     begin_list(&p);
-    int r = cay_fs_grep(fs, args->operands[1], args->operands[2], cli->fixed, cli->ignore_case, cli->include,
-                        cli->limit, print_match, &p, &cli->err);
+    int r = cay_fs_grep(fs, args->operands[1], args->operands[2], cli->fixed, cli->ignore_case,
+                        cli->include, cli->limit, print_match, &p, &cli->err);
     end_list(&p);
     bool found = p.n > 0;
     return finish(&p, r) < 0 ? CLI_FAILED : !found;
@@ -267,7 +270,8 @@ static int print_change(const struct cay_change *change, void *data)
     static const struct {
         char kind;
         const char *name;
-    } kinds[] = {{'c', "created"}, {'m', "modified"}, {'d', "deleted"}, {'r', "renamed"}, {'o', "overflow"}};
+    } kinds[] = {
+        {'c', "created"}, {'m', "modified"}, {'d', "deleted"}, {'r', "renamed"}, {'o', "overflow"}};
     struct printer *p = data;
     const char *kind = "unknown", *path = change->path ? change->path : "";
     for (size_t i = 0; i < CAY_COUNT(kinds); i++)
@@ -292,10 +296,11 @@ int cmd_fs_watch(struct cli *cli, const struct opt_args *args)
     if (open_fs(cli, args->operands[0], &fs) < 0)
         return CLI_FAILED;
     struct printer p = printer_of(cli, args->operands[1]);
-    return finish(&p, cay_fs_watch(fs, args->operands[1], cli->recursive, print_change, &p, &cli->err));
+    return finish(&p,
+                  cay_fs_watch(fs, args->operands[1], cli->recursive, print_change, &p, &cli->err));
 }
 
-/* ---- contents and changes ------------------------------------------------------------------------- */
+/* ---- contents and changes -------------------------------------------------------------------- */
 
 int cmd_fs_cat(struct cli *cli, const struct opt_args *args)
 {
@@ -304,7 +309,8 @@ int cmd_fs_cat(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     for (size_t i = 1; i < args->n; i++) {
         struct cli_stream out = {.fd = STDOUT_FILENO};
-        int r = cay_fs_read(fs, args->operands[i], cli->offset, cli->size, cli_sink, &out, &cli->err);
+        int r =
+            cay_fs_read(fs, args->operands[i], cli->offset, cli->size, cli_sink, &out, &cli->err);
         if (out.eno)
             return cay_fail_errno(&cli->err, out.eno, "cannot write to standard output");
         if (r < 0)

@@ -67,7 +67,8 @@ static int overview(struct cli *cli)
     buf_str(&out, "Usage: cay COMMAND [OPTION...] [ARGUMENT...]\n\n"
                   "Sandboxes on this machine, with no daemon.\n\nCommands:\n");
     add_commands(&out, cli_commands);
-    buf_str(&out, "\n'cay help COMMAND' explains a command. Try: cay run -- python3 -c 'print(6 * 7)'\n");
+    buf_str(&out,
+            "\n'cay help COMMAND' explains a command. Try: cay run -- python3 -c 'print(6 * 7)'\n");
     return cli_print(cli, &out);
 }
 
@@ -88,8 +89,8 @@ int cmd_help(struct cli *cli, const struct opt_args *args)
             if (strcmp(c->name, args->operands[i]) == 0)
                 found = c;
         if (!found)
-            return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%.64s'; 'cay help' lists them",
-                            args->operands[i]);
+            return cay_fail(&cli->err, CAY_E_INVALID,
+                            "unknown command '%.64s'; 'cay help' lists them", args->operands[i]);
         table = found->sub;
     }
     return cli_help(cli, parent, found);

@@ -6,7 +6,8 @@
 #define DEFAULT_GRACE_MS 10000
 
 /* Does `act` on every id, reports each failure and goes on: the others are meant as well. */
-static int for_each(struct cli *cli, const struct opt_args *args, int (*act)(struct cli *cli, const char *id))
+static int for_each(struct cli *cli, const struct opt_args *args,
+                    int (*act)(struct cli *cli, const char *id))
 {
     int code = 0;
     for (size_t i = 0; i < args->n; i++) {

@@ -39,7 +39,7 @@ static int end(struct listing *l, bool failed)
     return code;
 }
 
-/* ---- ps, inspect ---------------------------------------------------------------------------------- */
+/* ---- ps, inspect ----------------------------------------------------------------------------- */
 
 static void info_members(struct cay_buf *out, const struct cay_info *info)
 {
@@ -112,7 +112,7 @@ int cmd_inspect(struct cli *cli, const struct opt_args *args)
     return cli_print(cli, cli->json || buf_failed(&json) ? &json : &pretty);
 }
 
-/* ---- stats ---------------------------------------------------------------------------------------- */
+/* ---- stats ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -122,9 +122,10 @@ static const struct {
     {                                               \
 #member, offsetof(struct cay_stats, member) \
     }
-    FIELD(cpu_us),     FIELD(cpu_user_us), FIELD(cpu_system_us), FIELD(memory),     FIELD(memory_peak),
-    FIELD(memory_max), FIELD(pids),        FIELD(pids_max),      FIELD(io_read),    FIELD(io_write),
-    FIELD(disk),       FIELD(disk_max),    FIELD(inodes),        FIELD(inodes_max), FIELD(oom_kills),
+    FIELD(cpu_us),      FIELD(cpu_user_us), FIELD(cpu_system_us), FIELD(memory),
+    FIELD(memory_peak), FIELD(memory_max),  FIELD(pids),          FIELD(pids_max),
+    FIELD(io_read),     FIELD(io_write),    FIELD(disk),          FIELD(disk_max),
+    FIELD(inodes),      FIELD(inodes_max),  FIELD(oom_kills),
 #undef FIELD
 };
 
@@ -188,7 +189,8 @@ int cmd_stats(struct cli *cli, const struct opt_args *args)
     struct cay_filter filter = {0};
     begin(&l, cli, "ID CPU MEMORY PEAK PIDS DISK READ/WRITE OOM");
     if (args->n == 0) {
-        bool failed = cli_open(cli) < 0 || cay_list(cli->cay, &filter, add_listed_stats, &l, &cli->err) < 0;
+        bool failed =
+            cli_open(cli) < 0 || cay_list(cli->cay, &filter, add_listed_stats, &l, &cli->err) < 0;
         return end(&l, failed);
     }
     bool failed = add_stats(&l, args->operands[0]) < 0;
@@ -203,7 +205,7 @@ int cmd_stats(struct cli *cli, const struct opt_args *args)
     return end(&l, failed);
 }
 
-/* ---- doctor --------------------------------------------------------------------------------------- */
+/* ---- doctor ---------------------------------------------------------------------------------- */
 
 static const struct {
     const char *word, *colour;

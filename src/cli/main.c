@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay: finds the command, parses its options, runs it, prints its error, gives its exit code. Everything
- * that is said about the command line is said in commands.c.
+ * cay: finds the command, parses its options, runs it, prints its error, gives its exit code.
+ * Everything that is said about the command line is said in commands.c.
  */
 #include "cli/cli.h"
 
@@ -36,22 +36,23 @@ static int unknown_command(struct cli *cli, const struct command *parent, const 
     const char *prefix = parent ? parent->name : "", *blank = parent ? " " : "";
     if (name[0] == '-')
         return cay_fail(&cli->err, CAY_E_INVALID,
-                        "unknown option '%.64s'; options follow the command: cay %s%sCOMMAND %.64s", name,
-                        prefix, blank, name);
+                        "unknown option '%.64s'; options follow the command: cay %s%sCOMMAND %.64s",
+                        name, prefix, blank, name);
     struct opt_near near = {.word = name};
     for (const struct command *c = parent ? parent->sub : cli_commands; c->name; c++)
         opt_near_try(&near, c->name);
     const char *best = opt_near_best(&near);
     if (best)
-        return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%s%s%.64s'; did you mean '%s%s%s'?",
-                        prefix, blank, name, prefix, blank, best);
-    return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%s%s%.64s'; 'cay help' lists them", prefix,
-                    blank, name);
+        return cay_fail(&cli->err, CAY_E_INVALID,
+                        "unknown command '%s%s%.64s'; did you mean '%s%s%s'?", prefix, blank, name,
+                        prefix, blank, best);
+    return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%s%s%.64s'; 'cay help' lists them",
+                    prefix, blank, name);
 }
 
 /* The operands are not what the command takes. */
-static int check_operands(struct cli *cli, const struct command *parent, const struct command *command,
-                          const struct opt_args *args)
+static int check_operands(struct cli *cli, const struct command *parent,
+                          const struct command *command, const struct opt_args *args)
 {
     if (args->n >= command->min && args->n <= command->max)
         return 0;
@@ -98,15 +99,16 @@ static int dispatch(struct cli *cli, char **argv)
         return run_command(cli, NULL, command, argv + 2);
 
     if (!argv[2])
-        return cay_fail(&cli->err, CAY_E_INVALID, "expected a command after '%s'; 'cay help %s' lists them",
-                        name, name);
+        return cay_fail(&cli->err, CAY_E_INVALID,
+                        "expected a command after '%s'; 'cay help %s' lists them", name, name);
     if (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)
         return cli_help(cli, NULL, command);
     const struct command *sub = find(command->sub, argv[2]);
     return sub ? run_command(cli, command, sub, argv + 3) : unknown_command(cli, command, argv[2]);
 }
 
-/* As a shell tells it: 127 the command is not there, 126 it cannot be run, 125 all else is cay's. */
+/* As a shell tells it: 127 the command is not there, 126 it cannot be run, 125 all
+ * else is cay's. */
 static int exit_code_of(const struct cay_error *err)
 {
     if (strncmp(err->text, "cannot run", strlen("cannot run")) != 0)
@@ -124,7 +126,7 @@ static int exit_code_of(const struct cay_error *err)
 static void fill_standard_fds(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) /* NOLINT: to be inherited */
             _exit(CLI_EXIT_ERROR);
 }
 

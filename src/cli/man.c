@@ -61,21 +61,23 @@ static void command(struct cay_buf *out, const struct command *parent, const str
         option(out, &c->options[i]);
 }
 
-static const char head[] = ".\\\" SPDX-License-Identifier: Apache-2.0\n"
-                           ".\\\" Printed by 'cay help --man' from the tables of src/cli/commands.c.\n"
-                           ".TH CAY 1 \"\" \"cay\" \"User Commands\"\n"
-                           ".SH NAME\ncay \\- sandboxes on this machine, with no daemon\n"
-                           ".SH SYNOPSIS\n.B cay\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
-                           ".SH DESCRIPTION\n"
-                           ".B cay\nruns commands and code that nobody has reviewed in sandboxes: own file "
-                           "system, processes, users, "
-                           "limits, and no network. It works on the state directory of the user who runs it, "
-                           "as root or not, and needs "
-                           "no daemon.\n";
+static const char head[] =
+    ".\\\" SPDX-License-Identifier: Apache-2.0\n"
+    ".\\\" Printed by 'cay help --man' from the tables of src/cli/commands.c.\n"
+    ".TH CAY 1 \"\" \"cay\" \"User Commands\"\n"
+    ".SH NAME\ncay \\- sandboxes on this machine, with no daemon\n"
+    ".SH SYNOPSIS\n.B cay\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
+    ".SH DESCRIPTION\n"
+    ".B cay\nruns commands and code that nobody has reviewed in sandboxes: own file "
+    "system, processes, users, "
+    "limits, and no network. It works on the state directory of the user who runs it, "
+    "as root or not, and needs "
+    "no daemon.\n";
 
 static const char tail[] =
     ".SH EXIT STATUS\n"
-    "Of \\fBrun\\fR, \\fBexec\\fR, \\fBshell\\fR, \\fBattach\\fR and \\fBwait\\fR it is the exit status of "
+    "Of \\fBrun\\fR, \\fBexec\\fR, \\fBshell\\fR, \\fBattach\\fR and \\fBwait\\fR it is the exit "
+    "status of "
     "the "
     "command. Besides:\n"
     ".TP\n124\nThe time given with \\fB\\-\\-timeout\\fR ran out.\n"
@@ -116,8 +118,9 @@ void man_page(struct cli *cli, struct cay_buf *out)
         for (const struct command *sub = c->sub; sub && sub->name; sub++)
             command(out, c, sub);
     }
-    buf_str(out, ".SH SANDBOX OPTIONS\nWhat a sandbox is made of; for \\fBrun\\fR and \\fBcreate\\fR. "
-                 "Defaults for all of them can be set in \\fBcay.conf\\fR(5).\n");
+    buf_str(out,
+            ".SH SANDBOX OPTIONS\nWhat a sandbox is made of; for \\fBrun\\fR and \\fBcreate\\fR. "
+            "Defaults for all of them can be set in \\fBcay.conf\\fR(5).\n");
     for (size_t i = 0; i < opt_spec_count; i++)
         option(out, &opt_spec[i]);
     buf_str(out, tail);

@@ -61,12 +61,14 @@ static int add_proc(const struct cay_proc_info *p, void *data)
 
 int cmd_procs(struct cli *cli, const struct opt_args *args)
 {
-    struct listing l = {.json = CAY_BUF(CLI_MAX_LISTING), .want_json = cli->json, .now_ms = cay_wall_ms()};
+    struct listing l = {
+        .json = CAY_BUF(CLI_MAX_LISTING), .want_json = cli->json, .now_ms = cay_wall_ms()};
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_LISTING);
     table_init(&l.table, "PID STATE AGE EXIT COMMAND", CLI_MAX_LISTING);
     int code = CLI_FAILED;
     buf_str(&l.json, "[");
-    if (cli_get(cli, args->operands[0]) == 0 && cay_procs(cli->sandbox, add_proc, &l, &cli->err) == 0) {
+    if (cli_get(cli, args->operands[0]) == 0 &&
+        cay_procs(cli->sandbox, add_proc, &l, &cli->err) == 0) {
         buf_str(&l.json, "]\n");
         if (!cli->json && table_print(&l.table, false, &out) < 0)
             out.failed = true;
@@ -112,8 +114,8 @@ int cmd_attach(struct cli *cli, const struct opt_args *args)
         pump_window(&rows, &cols);
         cay_proc_resize(pump.proc, rows, cols, NULL);
     }
-    int code =
-        cli->tty && pump.signals < 0 ? CLI_FAILED : attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
+    int code = cli->tty && pump.signals < 0 ? CLI_FAILED
+                                            : attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
     cay_proc_free(pump.proc);
     close_fd(&pump.signals);
     return code;
@@ -148,12 +150,13 @@ int cmd_signal(struct cli *cli, const struct opt_args *args)
     pid_t pid;
     int signal;
     if (parse_pid(args->operands[1], &pid, &cli->err) < 0 ||
-        parse_signal(args->operands[2], &signal, &cli->err) < 0 || cli_get(cli, args->operands[0]) < 0)
+        parse_signal(args->operands[2], &signal, &cli->err) < 0 ||
+        cli_get(cli, args->operands[0]) < 0)
         return CLI_FAILED;
     return cay_signal(cli->sandbox, pid, signal, cli->tree, &cli->err);
 }
 
-/* ---- logs ----------------------------------------------------------------------------------------- */
+/* ---- logs ------------------------------------------------------------------------------------ */
 
 /* Offsets where the last lines start: a ring, so that a long log costs no memory. */
 struct tail {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: standard input is only read when the connection to the keeper has room for it, so that a
- * process which does not read never keeps us from printing and from signals. Signals come by descriptor:
- * there is no handler and no global state.
+ * Invariants: standard input is only read when the connection to the keeper has room for it, so
+ * that a process which does not read never keeps us from printing and from signals. Signals come by
+ * descriptor: there is no handler and no global state.
  */
 #include "cli/pump.h"
 
@@ -15,7 +15,8 @@
 #include <sys/signalfd.h>
 #include <termios.h>
 
-/* Read at once from standard input: below what a socket has free when it says that it is writable. */
+/* Read at once from standard input: below what a socket has free when it says that
+ * it is writable. */
 #define INPUT_CHUNK (32u << 10)
 
 struct state {
@@ -114,9 +115,11 @@ static int pass_signal(struct state *s, int signal)
         return PUMP_SIGNAL;
     }
     bool tree = again || signal != SIGTERM;
-    if (cay_signal(pump->sandbox, cay_proc_pid(pump->proc), again ? SIGKILL : signal, tree, s->err) == 0)
+    if (cay_signal(pump->sandbox, cay_proc_pid(pump->proc), again ? SIGKILL : signal, tree,
+                   s->err) == 0)
         return GO_ON;
-    /* It may just have ended, and its exit be on the way; a second signal is a wish to leave in any case. */
+    /* It may just have ended, and its exit be on the way; a second signal is a wish to leave in any
+     * case. */
     *s->exit = (struct cay_exit){.signal = signal};
     return again ? (int)PUMP_SIGNAL : GO_ON;
 }

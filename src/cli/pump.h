@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stream between a process in a sandbox and this terminal: output out, input in, signals and window
- * sizes across, the terminal restored whatever happens. Used by run, exec, shell, attach and logs.
+ * The stream between a process in a sandbox and this terminal: output out, input in, signals and
+ * window sizes across, the terminal restored whatever happens. Used by run, exec, shell, attach and
+ * logs.
  */
 #ifndef CAY_CLI_PUMP_H
 #define CAY_CLI_PUMP_H
@@ -17,7 +18,8 @@ struct pump {
     bool own;               /* signals are passed on to the process; else they end the stream */
     struct cay_buf *out[2]; /* stdout, stderr: collected here; NULL: written through */
     bool cut;               /* out: a buffer was full, the rest was dropped */
-    uint64_t next, lost;    /* offset of the next byte, and how many were skipped before those that came */
+    uint64_t next,
+        lost; /* offset of the next byte, and how many were skipped before those that came */
 };
 
 enum pump_end {

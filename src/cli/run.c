@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run, create, exec, shell: from options to a spec and an exec, and from an exit to an exit code. */
+/* run, create, exec, shell: from options to a spec and an exec, and from an exit to
+ * an exit code. */
 #include "cli/cli.h"
 #include "cli/pump.h"
 
@@ -9,7 +10,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* ---- environment and mounts ----------------------------------------------------------------------- */
+/* ---- environment and mounts ------------------------------------------------------------------ */
 
 /* Appends one line of an environment file to a list; the text is copied. */
 static int add_env_line(struct cli *cli, const char *const **list, const char *line, size_t size)
@@ -107,7 +108,7 @@ static int pass_term(struct cli *cli, struct cay_exec *exec)
     return opt_append(&cli->arena, &exec->env, pair, OPT_MAX_LIST, &cli->err);
 }
 
-/* ---- running -------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static int fill_exec(struct cli *cli, const char *const *command, struct cay_exec *out)
 {
@@ -122,8 +123,8 @@ static int fill_exec(struct cli *cli, const char *const *command, struct cay_exe
         .timeout_ms = cli->timeout_ms,
     };
     if (cli->shell && command[0])
-        return cay_fail(&cli->err, CAY_E_INVALID, "-c STRING and a command ('%.64s') exclude each other",
-                        command[0]);
+        return cay_fail(&cli->err, CAY_E_INVALID,
+                        "-c STRING and a command ('%.64s') exclude each other", command[0]);
     if (!cli->shell && !command[0])
         return cay_fail(&cli->err, CAY_E_INVALID, "expected a command to run, or -c STRING");
     if (merge_env_files(cli, &out->env) < 0)
@@ -150,7 +151,8 @@ static int print_result(struct cli *cli, const struct pump *pump, const struct c
     return cli_print(cli, &out);
 }
 
-static int finish(struct cli *cli, const struct pump *pump, enum pump_end end, const struct cay_exit *e)
+static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
+                  const struct cay_exit *e)
 {
     switch (end) {
     case PUMP_EXIT:
@@ -162,8 +164,10 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end, c
         else if (e->oom && e->exit_code)
             cli_note("the sandbox ran out of memory; --memory gives it more");
         if (pump->lost)
-            cli_note("%llu bytes of output were lost: the command wrote faster than they were read here; "
-                     "--output of the sandbox keeps more", (unsigned long long)pump->lost);
+            cli_note("%llu bytes of output were lost: the command wrote faster than they were read "
+                     "here; "
+                     "--output of the sandbox keeps more",
+                     (unsigned long long)pump->lost);
         return e->exit_code;
     case PUMP_PIPE:
         cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);
@@ -185,7 +189,8 @@ static int start(struct cli *cli, const struct cay_exec *exec, struct cay_proc *
     return cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err);
 }
 
-/* Starts it in cli->sandbox, which is made on the way if there is none, and stays with it to its end. */
+/* Starts it in cli->sandbox, which is made on the way if there is none, and stays with it to its
+ * end. */
 static int run_to_end(struct cli *cli, const struct cay_exec *exec)
 {
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT), err_out = CAY_BUF(CLI_MAX_COLLECT);
@@ -284,8 +289,8 @@ int cmd_exec(struct cli *cli, const struct opt_args *args)
 
 int cmd_shell(struct cli *cli, const struct opt_args *args)
 {
-    static const char *const command[] = {"/bin/sh", "-c",
-                                          "command -v bash >/dev/null 2>&1 && exec bash; exec sh", NULL};
+    static const char *const command[] = {
+        "/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh", NULL};
     struct cay_exec exec;
     cli->interactive = true;
     cli->tty = isatty(STDIN_FILENO); /* a script on standard input wants no echo */

@@ -136,13 +136,14 @@ const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT])
     for (size_t i = 0; i < CAY_COUNT(units); i++)
         /* Two of the smaller unit say more than one of the larger. */
         if (ms >= 2 * units[i].ms || i + 1 == CAY_COUNT(units)) {
-            snprintf(buffer, CLI_SHORT, "%llu%s", (unsigned long long)(ms / units[i].ms), units[i].unit);
+            snprintf(buffer, CLI_SHORT, "%llu%s", (unsigned long long)(ms / units[i].ms),
+                     units[i].unit);
             break;
         }
     return buffer;
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 void json_comma(struct cay_buf *out)
 {
@@ -228,7 +229,8 @@ void json_pretty(struct cay_buf *out, const char *json, size_t size)
         if (strchr(" \t\r\n", c))
             continue;
         quoted = c == '"';
-        bool empty = i + 1 < size && ((c == '{' && json[i + 1] == '}') || (c == '[' && json[i + 1] == ']'));
+        bool empty =
+            i + 1 < size && ((c == '{' && json[i + 1] == '}') || (c == '[' && json[i + 1] == ']'));
         if (empty) {
             buf_add(out, &json[i++], 2);
             continue;

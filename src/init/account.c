@@ -34,7 +34,8 @@ static char *read_database(const char *path, struct cay_error *err)
     return text;
 }
 
-/* Cuts the next line of *at that has `min` fields at its colons; those it lacks up to `max` are NULL. */
+/* Cuts the next line of *at that has `min` fields at its colons; those it lacks up to `max` are
+ * NULL. */
 static bool next_line(char **at, char **fields, size_t min, size_t max)
 {
     while (**at) {
@@ -124,7 +125,8 @@ static int find_groups(const char *group, struct account *out, struct cay_error 
             out->gid = gid;
             return 0;
         }
-        if (!group && gid != out->gid && out->name[0] && is_member(field[3], out->name) && out->n_groups < CAY_MAX_GROUPS)
+        if (!group && gid != out->gid && out->name[0] && is_member(field[3], out->name) &&
+            out->n_groups < CAY_MAX_GROUPS)
             out->groups[out->n_groups++] = gid;
     }
     if (group && !numeric)
@@ -156,7 +158,9 @@ int account_find(const char *user, struct account *out, struct cay_error *err)
 static int fail_become(const struct account *account, struct cay_error *err)
 {
     if (errno == EPERM)
-        return cay_fail(err, CAY_E_DENIED, "cannot become %u:%u: this sandbox has only %u:%u (strict profile, or no id ranges of the user)",
+        return cay_fail(err, CAY_E_DENIED,
+                        "cannot become %u:%u: this sandbox has only %u:%u (strict profile, or no "
+                        "id ranges of the user)",
                         account->uid, account->gid, geteuid(), getegid());
     if (errno == EINVAL)
         return cay_fail(err, CAY_E_UNSUPPORTED, "cannot become %u:%u: this sandbox has no such id",
@@ -167,7 +171,8 @@ static int fail_become(const struct account *account, struct cay_error *err)
 int account_become(const struct account *account, struct cay_error *err)
 {
     bool same = account->uid == geteuid() && account->gid == getegid();
-    /* Without CAP_SETGID (strict profile) or with a single-id map there is nothing to give up either. */
+    /* Without CAP_SETGID (strict profile) or with a single-id map there is nothing to give up
+     * either. */
     if (sys_setgroups(account->n_groups, account->groups) < 0 && !(same && errno == EPERM))
         return fail_become(account, err);
     if (same)

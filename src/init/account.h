@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accounts: who a command or a file worker runs as, by the sandbox's own /etc/passwd and /etc/group. Both
- * files are the sandbox's to write: they are opened without blocking, read up to CAY_MAX_PASSWD and parsed
- * without NSS. Runs in the forked child, never in init itself.
+ * Accounts: who a command or a file worker runs as, by the sandbox's own /etc/passwd and
+ * /etc/group. Both files are the sandbox's to write: they are opened without blocking, read up to
+ * CAY_MAX_PASSWD and parsed without NSS. Runs in the forked child, never in init itself.
  */
 #ifndef CAY_INIT_ACCOUNT_H
 #define CAY_INIT_ACCOUNT_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From fork to exec: what the command's process does to itself. Any failure ends up as an error object in
- * the status pipe, which the exec closes otherwise. Descriptors of init are closed before anything that
- * the request names is looked up: a working directory of /proc/self/fd/4 must find nothing.
+ * From fork to exec: what the command's process does to itself. Any failure ends up as an error
+ * object in the status pipe, which the exec closes otherwise. Descriptors of init are closed before
+ * anything that the request names is looked up: a working directory of /proc/self/fd/4 must find
+ * nothing.
  */
 #include "init/init.h"
 
@@ -71,7 +72,8 @@ static int set_stdio(const struct child *child, struct cay_error *err)
     return 0;
 }
 
-/* /dev/stdout and the terminal's name must open for the user too. What is not ours to give stays. */
+/* /dev/stdout and the terminal's name must open for the user too. What is not ours
+ * to give stays. */
 static void own_stdio(const struct account *account)
 {
     for (int i = 0; i < 3; i++) {
@@ -96,7 +98,8 @@ static void set_limits(uint64_t files)
     setrlimit(RLIMIT_NOFILE, &want);
 }
 
-/* A descriptor of ours behind a magic link could lead out of the root (CVE-2024-21626): the kernel tells. */
+/* A descriptor of ours behind a magic link could lead out of the root (CVE-2024-21626): the kernel
+ * tells. */
 static int inside(struct cay_error *err)
 {
     char path[CAY_MAX_PATH];
@@ -208,9 +211,11 @@ static int fail_exec(const char *command, bool by_path, struct cay_error *err)
     int eno = errno;
     struct stat st;
     if (eno == ENOENT && by_path && stat(command, &st) == 0) {
-        cay_fail(err, CAY_E_NOT_FOUND, "cannot run '%s': its interpreter is missing in the sandbox", command);
+        cay_fail(err, CAY_E_NOT_FOUND, "cannot run '%s': its interpreter is missing in the sandbox",
+                 command);
     } else if (eno == ENOENT || eno == ENOTDIR) {
-        cay_fail(err, CAY_E_NOT_FOUND, "cannot run '%s': command not found in the sandbox", command);
+        cay_fail(err, CAY_E_NOT_FOUND, "cannot run '%s': command not found in the sandbox",
+                 command);
         eno = ENOENT;
     } else if (eno == EACCES && by_path && stat(command, &st) == 0 && S_ISDIR(st.st_mode)) {
         cay_fail(err, CAY_E_DENIED, "cannot run '%s': it is a directory", command);

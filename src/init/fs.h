@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file worker: a fork of init that became the caller's user and serves FS_* requests on one channel.
- * It is as untrusted as everything in the sandbox, so paths need no guarding here (the kernel's root is
- * the sandbox's root); what matters is that it never blocks on a fifo or device, holds bounded memory,
- * and notices when its caller is gone. Each operation returns 0 (the loop answers OK) or -1 (ERROR).
+ * The file worker: a fork of init that became the caller's user and serves FS_* requests on one
+ * channel. It is as untrusted as everything in the sandbox, so paths need no guarding here (the
+ * kernel's root is the sandbox's root); what matters is that it never blocks on a fifo or device,
+ * holds bounded memory, and notices when its caller is gone. Each operation returns 0 (the loop
+ * answers OK) or -1 (ERROR).
  */
 #ifndef CAY_INIT_FS_H
 #define CAY_INIT_FS_H
@@ -23,7 +24,8 @@ struct worker {
 int fs_send(struct worker *worker, struct msg *msg, struct cay_error *err);
 int fs_flush(struct worker *worker, struct cay_error *err);
 int fs_send_data(struct worker *worker, const char *data, size_t size, struct cay_error *err);
-/* The next piece of an upload (borrowed until the next call). 1: data; 0: its end; -1: aborted or lost. */
+/* The next piece of an upload (borrowed until the next call). 1: data; 0: its end; -1: aborted or
+ * lost. */
 int fs_recv_data(struct worker *worker, struct wire_bytes *out, struct cay_error *err);
 /* Call it now and then in long work: fails once the caller has hung up. */
 int fs_tick(struct worker *worker, struct cay_error *err);
@@ -40,7 +42,8 @@ int fs_open_file(int dir, const char *path, const char *shown, int flags, struct
 int fs_open_dir(const char *path, struct cay_error *err);
 /* Makes a directory with its parents (0755); an existing directory is fine. */
 int fs_make_dirs(const char *path, mode_t mode, struct cay_error *err);
-/* Splits off the last name: *dir (owned) is "." or "/" where there is none; the name points into path. */
+/* Splits off the last name: *dir (owned) is "." or "/" where there is none; the name points into
+ * path. */
 int fs_split(const char *path, char **dir, const char **name, struct cay_error *err);
 /* A link's target, owned; NULL if it cannot be read. */
 char *fs_read_link(int dir, const char *name);
@@ -57,6 +60,7 @@ fs_op fs_tar_out;                         /* fs_tar.c */
 fs_op fs_tar_in;                          /* fs_untar.c */
 
 /* fs_move.c: removes whatever `name` in `dir` is. */
-int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown, struct cay_error *err);
+int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown,
+                 struct cay_error *err);
 
 #endif

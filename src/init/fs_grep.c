@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Searching file contents: line by line, by POSIX extended regular expression or literally. Files are
- * streamed through one buffer, so their size does not matter. A line that does not fit in it is searched
- * in overlapping pieces. Binary files (a NUL in their first 8 KiB) are left out.
+ * Searching file contents: line by line, by POSIX extended regular expression or literally. Files
+ * are streamed through one buffer, so their size does not matter. A line that does not fit in it is
+ * searched in overlapping pieces. Binary files (a NUL in their first 8 KiB) are left out.
  */
 #include "init/fs.h"
 
@@ -17,7 +17,8 @@
 #include <string.h>
 
 #define BINARY_CHECK 8192
-#define OVERLAP 4096 /* of the pieces of a long line: the longest match that is surely found in it */
+#define OVERLAP \
+    4096 /* of the pieces of a long line: the longest match that is surely found in it */
 
 struct grep {
     struct worker *worker;
@@ -75,8 +76,8 @@ static bool matches(const struct grep *grep, const char *text, bool cut_left, bo
     return strstr(text, grep->msg->pattern);
 }
 
-static int look_at(struct grep *grep, struct source *source, char *text, size_t size, bool cut_right,
-                   struct cay_error *err)
+static int look_at(struct grep *grep, struct source *source, char *text, size_t size,
+                   bool cut_right, struct cay_error *err)
 {
     text[size] = 0;
     if (source->told || grep->left == 0 || !matches(grep, text, source->cut_left, cut_right))
@@ -87,12 +88,15 @@ static int look_at(struct grep *grep, struct source *source, char *text, size_t 
         text[CAY_MAX_LINE_SHOWN] = 0;
     grep->left--;
     source->told = true;
-    struct msg match = {.type = FS_MATCH, .path = source->path, .number = source->line, .text = text};
+    struct msg match = {
+        .type = FS_MATCH, .path = source->path, .number = source->line, .text = text};
     return fs_send(grep->worker, &match, err);
 }
 
-/* Searches all whole lines among `size` bytes; returns how many bytes are left over at the end, or -1. */
-static ssize_t search_lines(struct grep *grep, struct source *source, size_t size, struct cay_error *err)
+/* Searches all whole lines among `size` bytes; returns how many bytes are left over at the end, or
+ * -1. */
+static ssize_t search_lines(struct grep *grep, struct source *source, size_t size,
+                            struct cay_error *err)
 {
     char *at = grep->buffer, *end = at + size;
     for (char *newline; (newline = memchr(at, '\n', (size_t)(end - at))); at = newline + 1) {
@@ -105,8 +109,10 @@ static ssize_t search_lines(struct grep *grep, struct source *source, size_t siz
     return end - at;
 }
 
-/* A line that fills the buffer: searched as far as it is here; its end is kept for the next piece. */
-static int search_piece(struct grep *grep, struct source *source, size_t size, struct cay_error *err)
+/* A line that fills the buffer: searched as far as it is here; its end is kept for
+ * the next piece. */
+static int search_piece(struct grep *grep, struct source *source, size_t size,
+                        struct cay_error *err)
 {
     autofree char *tail = malloc(OVERLAP);
     if (!tail)
@@ -147,7 +153,8 @@ static int search_file(struct grep *grep, struct source *source, struct cay_erro
     return have ? look_at(grep, source, grep->buffer, have, false, err) : 0;
 }
 
-static int search_at(struct grep *grep, int dir, const char *name, const char *shown, struct cay_error *err)
+static int search_at(struct grep *grep, int dir, const char *name, const char *shown,
+                     struct cay_error *err)
 {
     struct stat st;
     autofd int fd = fs_open_file(dir, name, shown, dir == AT_FDCWD ? 0 : O_NOFOLLOW, &st, err);
@@ -170,7 +177,8 @@ static int search_tree(struct grep *grep, int top, struct cay_error *err)
         if (!S_ISREG(item.st.st_mode) || (glob && *glob && !glob_match_path(glob, item.path)))
             continue;
         struct cay_error skipped = {0};
-        if (search_at(grep, item.dir, item.name, item.path, &skipped) < 0 && skipped.code == CAY_E_GONE) {
+        if (search_at(grep, item.dir, item.name, item.path, &skipped) < 0 &&
+            skipped.code == CAY_E_GONE) {
             *err = skipped;
             return -1;
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving and removing. A move is a rename; where the kernel cannot (another filesystem, or a directory of
- * a lower overlay layer) it is a copy beside the target, a rename of that, and a removal of the source.
+ * Moving and removing. A move is a rename; where the kernel cannot (another filesystem, or a
+ * directory of a lower overlay layer) it is a copy beside the target, a rename of that, and a
+ * removal of the source.
  */
 #include "init/fs.h"
 
@@ -15,12 +16,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- remove --------------------------------------------------------------------------------------- */
+/* ---- remove ---------------------------------------------------------------------------------- */
 
 /* Deeper than this a subtree is moved up to the top first, so that any depth can be removed. */
 #define REMOVE_DEPTH (CAY_MAX_DEPTH / 2)
 
-/* One pass over the content of a directory; takes over `fd`. 1: something was moved up, pass again. */
+/* One pass over the content of a directory; takes over `fd`. 1: something was moved
+ * up, pass again. */
 static int remove_content(struct worker *worker, int fd, const char *shown, struct cay_error *err)
 {
     autowalk struct walk walk = {0};
@@ -40,8 +42,9 @@ static int remove_content(struct worker *worker, int fd, const char *shown, stru
             return -1;
         if (directory && !item.leaving) {
             if (item.st.st_dev != top.st_dev)
-                return cay_fail(err, CAY_E_CONFLICT, "cannot remove '%s/%s': something is mounted there",
-                                shown, item.path);
+                return cay_fail(err, CAY_E_CONFLICT,
+                                "cannot remove '%s/%s': something is mounted there", shown,
+                                item.path);
             if (item.depth < REMOVE_DEPTH)
                 continue;
             char name[FS_TMP_SIZE];
@@ -58,7 +61,8 @@ static int remove_content(struct worker *worker, int fd, const char *shown, stru
     return more < 0 ? -1 : again;
 }
 
-int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown, struct cay_error *err)
+int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown,
+                 struct cay_error *err)
 {
     int again = 1;
     if (unlinkat(dir, name, 0) == 0)
@@ -68,7 +72,8 @@ int fs_remove_at(struct worker *worker, int dir, const char *name, const char *s
     while (again) {
         int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
-            return cay_fail_errno(err, errno == ENOTDIR ? EPERM : errno, "cannot remove '%s'", shown);
+            return cay_fail_errno(err, errno == ENOTDIR ? EPERM : errno, "cannot remove '%s'",
+                                  shown);
         again = remove_content(worker, fd, shown, err);
         if (again < 0)
             return -1;
@@ -107,7 +112,7 @@ int fs_remove(struct worker *worker, const struct msg *msg, struct cay_error *er
     return cay_fail_errno(err, errno == ENOTDIR ? EPERM : errno, "cannot remove '%s'", path);
 }
 
-/* ---- move ----------------------------------------------------------------------------------------- */
+/* ---- move ------------------------------------------------------------------------------------ */
 
 /* Mode, owner and time of the source, as far as the user may set them. */
 static int copy_attributes(int fd, const struct stat *st)
@@ -120,7 +125,8 @@ static int copy_attributes(int fd, const struct stat *st)
     return futimens(fd, times);
 }
 
-static int copy_file(struct worker *worker, int from_dir, const char *from, int to_dir, const char *to)
+static int copy_file(struct worker *worker, int from_dir, const char *from, int to_dir,
+                     const char *to)
 {
     struct stat st;
     autofd int in = fs_open_file(from_dir, from, from, O_NOFOLLOW, &st, NULL);
@@ -133,8 +139,8 @@ static int copy_file(struct worker *worker, int from_dir, const char *from, int 
 }
 
 /* Copies one thing that is not a directory; -1 with errno. */
-static int copy_one(struct worker *worker, int from_dir, const char *from, const struct stat *st, int to_dir,
-                    const char *to)
+static int copy_one(struct worker *worker, int from_dir, const char *from, const struct stat *st,
+                    int to_dir, const char *to)
 {
     if (S_ISREG(st->st_mode))
         return copy_file(worker, from_dir, from, to_dir, to);
@@ -160,7 +166,8 @@ static int copy_dir_attributes(int to, const char *path, const struct stat *st)
 }
 
 /* Copies the content of a directory below `to`; paths are short enough, or the kernel says so. */
-static int copy_content(struct worker *worker, int from, int to, const char *shown, struct cay_error *err)
+static int copy_content(struct worker *worker, int from, int to, const char *shown,
+                        struct cay_error *err)
 {
     autowalk struct walk walk = {0};
     struct walk_item item;
@@ -221,7 +228,8 @@ static bool lies_in(const char *inner, const char *outer)
     return in && out && strncmp(in, out, size) == 0 && (in[size] == '/' || in[size] == 0);
 }
 
-static int move_by_copy(struct worker *worker, const char *from, const char *to, struct cay_error *err)
+static int move_by_copy(struct worker *worker, const char *from, const char *to,
+                        struct cay_error *err)
 {
     struct stat st;
     char tmp[FS_TMP_SIZE];
@@ -254,7 +262,8 @@ int fs_move(struct worker *worker, const struct msg *msg, struct cay_error *err)
     struct stat st;
     if (!msg->target || !*msg->target)
         return cay_fail(err, CAY_E_INVALID, "no target was given");
-    autofree char *from = without_slashes(msg->path), *to = without_slashes(msg->target), *dir = NULL;
+    autofree char *from = without_slashes(msg->path), *to = without_slashes(msg->target),
+                  *dir = NULL;
     const char *name;
     if (!from || !to)
         return cay_fail_errno(err, ENOMEM, "cannot move '%s'", msg->path);

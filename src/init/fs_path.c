@@ -26,7 +26,8 @@ void fs_tmp_name(char out[FS_TMP_SIZE])
 
 bool fs_is_tmp_name(const char *name)
 {
-    return strlen(name) == FS_TMP_SIZE - 1 && strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) == 0;
+    return strlen(name) == FS_TMP_SIZE - 1 &&
+           strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) == 0;
 }
 
 const char *fs_kind(mode_t mode)
@@ -53,7 +54,8 @@ int fs_open_file(int dir, const char *path, const char *shown, int flags, struct
     if (fd < 0 || fstat(fd, st) < 0)
         return cay_fail_errno(err, errno, "cannot read '%s'", shown);
     if (!S_ISREG(st->st_mode))
-        return cay_fail(err, CAY_E_INVALID, "cannot read '%s': it is %s", shown, fs_kind(st->st_mode));
+        return cay_fail(err, CAY_E_INVALID, "cannot read '%s': it is %s", shown,
+                        fs_kind(st->st_mode));
     return steal_fd(&fd);
 }
 
@@ -67,7 +69,8 @@ int fs_open_dir(const char *path, struct cay_error *err)
     return fd;
 }
 
-/* One directory; an existing one (also behind a link) is fine. 1: made; 0: was there; -1 with errno. */
+/* One directory; an existing one (also behind a link) is fine. 1: made; 0: was there; -1 with
+ * errno. */
 static int make_one(const char *path, mode_t mode)
 {
     struct stat st;
@@ -111,8 +114,11 @@ int fs_split(const char *path, char **dir, const char **name, struct cay_error *
     const char *slash = strrchr(path, '/');
     const char *last = slash ? slash + 1 : path;
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
-        return cay_fail(err, CAY_E_INVALID, "'%s' does not name a file or directory of its own", path);
-    *dir = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+        return cay_fail(err, CAY_E_INVALID, "'%s' does not name a file or directory of its own",
+                        path);
+    *dir = !slash          ? strdup(".")
+           : slash == path ? strdup("/")
+                           : strndup(path, (size_t)(slash - path));
     if (!*dir)
         return cay_fail_errno(err, ENOMEM, "cannot use the path '%s'", path);
     *name = last;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tree as a tar stream. Names are relative to the path asked for; of a single file it is its own name.
- * The directory itself has no entry, so that unpacking never changes the directory it is unpacked into.
- * Sockets and devices are left out. A file that grows or shrinks meanwhile keeps the size of its header.
+ * A tree as a tar stream. Names are relative to the path asked for; of a single file it is its own
+ * name. The directory itself has no entry, so that unpacking never changes the directory it is
+ * unpacked into. Sockets and devices are left out. A file that grows or shrinks meanwhile keeps the
+ * size of its header.
  */
 #include "init/fs.h"
 
@@ -93,15 +94,16 @@ static char type_of(mode_t mode)
     static const struct {
         mode_t mode;
         char type;
-    } types[] = {{S_IFREG, TAR_FILE}, {S_IFDIR, TAR_DIR}, {S_IFLNK, TAR_SYMLINK}, {S_IFIFO, TAR_FIFO}};
+    } types[] = {
+        {S_IFREG, TAR_FILE}, {S_IFDIR, TAR_DIR}, {S_IFLNK, TAR_SYMLINK}, {S_IFIFO, TAR_FIFO}};
     for (size_t i = 0; i < CAY_COUNT(types); i++)
         if ((mode & S_IFMT) == types[i].mode)
             return types[i].type;
     return 0;
 }
 
-static int pack_one(struct packer *packer, int dir, const char *name, const char *path, const struct stat *st,
-                    struct cay_error *err)
+static int pack_one(struct packer *packer, int dir, const char *name, const char *path,
+                    const struct stat *st, struct cay_error *err)
 {
     struct tar_entry entry = {.type = type_of(st->st_mode),
                               .mode = st->st_mode & 07777,
@@ -118,7 +120,8 @@ static int pack_one(struct packer *packer, int dir, const char *name, const char
     if (entry.type == TAR_SYMLINK) {
         entry.link = link = fs_read_link(dir, name);
         if (!link)
-            return errno == ENOENT ? 0 : cay_fail_errno(err, errno, "cannot read the link '%s'", path);
+            return errno == ENOENT ? 0
+                                   : cay_fail_errno(err, errno, "cannot read the link '%s'", path);
     }
     if (entry.type == TAR_DIR) {
         size_t size = strlen(path);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unpacking a tar stream below one directory, and never anywhere else: names lose their leading slashes,
- * `..` is refused, and every parent is opened with openat2(RESOLVE_BENEATH), so a link that the archive (or
- * somebody meanwhile) put in the way leads to an error, not out. Links are made as they are stored but not
- * followed. Devices are refused. Files appear whole, by rename. Memory is bounded whatever the archive has.
+ * Unpacking a tar stream below one directory, and never anywhere else: names lose their leading
+ * slashes,
+ * `..` is refused, and every parent is opened with openat2(RESOLVE_BENEATH), so a link that the
+ * archive (or somebody meanwhile) put in the way leads to an error, not out. Links are made as they
+ * are stored but not followed. Devices are refused. Files appear whole, by rename. Memory is
+ * bounded whatever the archive has.
  */
 #include "init/fs.h"
 
@@ -26,7 +28,8 @@ struct unpacker {
     int parent_fd;             /* the last parent, because neighbours come together; -1: none */
     int fd;                    /* the file being written, -1: none */
     char tmp[FS_TMP_SIZE];
-    struct cay_buf closed; /* directories that shall end without u+rwx: path, then struct closed_dir */
+    struct cay_buf
+        closed; /* directories that shall end without u+rwx: path, then struct closed_dir */
 };
 
 struct closed_dir {
@@ -55,7 +58,8 @@ static int clean(const char *name, char out[CAY_MAX_PATH], struct cay_error *err
     for (const char *at = name; *at;) {
         size_t n = strcspn(at, "/");
         if (n == 2 && at[0] == '.' && at[1] == '.')
-            return cay_fail(err, CAY_E_INVALID, "the archive names '%s', which has '..' in it", name);
+            return cay_fail(err, CAY_E_INVALID, "the archive names '%s', which has '..' in it",
+                            name);
         if (size + n + 2 > CAY_MAX_PATH)
             return cay_fail_errno(err, ENAMETOOLONG, "cannot unpack '%.64s...'", name);
         if (n && !(n == 1 && at[0] == '.')) {
@@ -75,7 +79,8 @@ static int fail_entry(struct unpacker *un, int eno, struct cay_error *err)
 {
     if (eno == EXDEV)
         return cay_fail(err, CAY_E_DENIED,
-                        "cannot unpack '%s': a link in its path leads out of the directory", un->path);
+                        "cannot unpack '%s': a link in its path leads out of the directory",
+                        un->path);
     return cay_fail_errno(err, eno, "cannot unpack '%s'", un->path);
 }
 
@@ -136,7 +141,8 @@ static int begin_file(struct unpacker *un, const char *name, struct cay_error *e
 {
     (void)name;
     fs_tmp_name(un->tmp);
-    un->fd = openat(un->parent_fd, un->tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    un->fd =
+        openat(un->parent_fd, un->tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return un->fd < 0 ? fail_entry(un, errno, err) : 0;
 }
 
@@ -148,8 +154,8 @@ static int make_dir(struct unpacker *un, const char *name, struct cay_error *err
         return fail_entry(un, errno, err);
     autofd int fd = sys_open_beneath(un->dest, un->path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
     if (fd < 0 && errno == ENOTDIR)
-        return cay_fail(err, CAY_E_CONFLICT, "cannot unpack the directory '%s': something else has its name",
-                        un->path);
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "cannot unpack the directory '%s': something else has its name", un->path);
     if (fd < 0 || set_attributes(fd, entry, mode | 0700) < 0)
         return fail_entry(un, errno, err);
     if ((mode & 0700) == 0700)
@@ -189,8 +195,8 @@ static int make_way(struct unpacker *un, const char *name, struct cay_error *err
 static void give_away(struct unpacker *un, const char *name)
 {
     const struct tar_entry *entry = &un->tar.entry;
-    if (geteuid() == 0 &&
-        fchownat(un->parent_fd, name, (uid_t)entry->uid, (gid_t)entry->gid, AT_SYMLINK_NOFOLLOW) < 0)
+    if (geteuid() == 0 && fchownat(un->parent_fd, name, (uid_t)entry->uid, (gid_t)entry->gid,
+                                   AT_SYMLINK_NOFOLLOW) < 0)
         return; /* not ours to give: it stays the writer's */
 }
 
@@ -239,8 +245,8 @@ static int make_hardlink(struct unpacker *un, const char *name, struct cay_error
 static int refuse_device(struct unpacker *un, const char *name, struct cay_error *err)
 {
     (void)name;
-    return cay_fail(err, CAY_E_UNSUPPORTED, "cannot unpack '%s': it is a device, which a sandbox cannot make",
-                    un->path);
+    return cay_fail(err, CAY_E_UNSUPPORTED,
+                    "cannot unpack '%s': it is a device, which a sandbox cannot make", un->path);
 }
 
 static int begin_entry(struct unpacker *un, struct cay_error *err)
@@ -266,8 +272,8 @@ static int begin_entry(struct unpacker *un, struct cay_error *err)
         const char *name = enter_parent(un, un->path);
         return name ? makers[i].make(un, name, err) : fail_entry(un, errno, err);
     }
-    return cay_fail(err, CAY_E_UNSUPPORTED, "cannot unpack '%s': unknown kind of entry '%c'", un->path,
-                    entry->type >= 0x20 ? entry->type : '?');
+    return cay_fail(err, CAY_E_UNSUPPORTED, "cannot unpack '%s': unknown kind of entry '%c'",
+                    un->path, entry->type >= 0x20 ? entry->type : '?');
 }
 
 static int end_entry(struct unpacker *un, struct cay_error *err)
@@ -321,8 +327,11 @@ int fs_tar_in(struct worker *worker, const struct msg *msg, struct cay_error *er
     int more;
     if (!un)
         return cay_fail_errno(err, ENOMEM, "cannot unpack");
-    *un = (struct unpacker){
-        .worker = worker, .dest = -1, .parent_fd = -1, .fd = -1, .closed = CAY_BUF(CAY_MAX_DIR / 32)};
+    *un = (struct unpacker){.worker = worker,
+                            .dest = -1,
+                            .parent_fd = -1,
+                            .fd = -1,
+                            .closed = CAY_BUF(CAY_MAX_DIR / 32)};
     tar_in_init(&un->tar);
     if (fs_make_dirs(msg->path, 0755, err) < 0 || (un->dest = fs_open_dir(msg->path, err)) < 0)
         return -1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Watching for changes with inotify, until the caller hangs up (or says END). New directories are followed
- * as they appear; what was in them before their watch began is told as created, so nothing is missed, at
- * the price of a rare double. A file is watched through its directory, because most writers replace it.
+ * Watching for changes with inotify, until the caller hangs up (or says END). New directories are
+ * followed as they appear; what was in them before their watch began is told as created, so nothing
+ * is missed, at the price of a rare double. A file is watched through its directory, because most
+ * writers replace it.
  */
 #include "init/fs.h"
 
@@ -17,7 +18,8 @@
 #include <string.h>
 #include <sys/inotify.h>
 
-#define EVENTS (IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
+#define EVENTS \
+    (IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
 
 struct followed {
     int wd;
@@ -117,13 +119,16 @@ static int follow_below(struct watch *watch, const char *path, bool announce, st
             return -1;
         if (announce && tell(watch, 'c', below, err) < 0)
             return -1;
-        if (S_ISDIR(item.st.st_mode) && follow(watch, below) < 0 && (errno == ENOSPC || errno == ENOMEM))
-            return cay_fail(err, CAY_E_LIMIT, "too many directories to watch below '%s'", watch->base);
+        if (S_ISDIR(item.st.st_mode) && follow(watch, below) < 0 &&
+            (errno == ENOSPC || errno == ENOMEM))
+            return cay_fail(err, CAY_E_LIMIT, "too many directories to watch below '%s'",
+                            watch->base);
     }
     return more;
 }
 
-/* A directory that appears. Where it cannot be followed, the caller is told that it sees no more. */
+/* A directory that appears. Where it cannot be followed, the caller is told that it
+ * sees no more. */
 static int appeared(struct watch *watch, const char *path, bool created, struct cay_error *err)
 {
     struct cay_error limit = {0};
@@ -141,13 +146,15 @@ static int appeared(struct watch *watch, const char *path, bool created, struct 
     return tell(watch, 'o', path, err);
 }
 
-/* A directory that was moved away takes its watches along: they are dropped, or their paths would lie. */
+/* A directory that was moved away takes its watches along: they are dropped, or their paths would
+ * lie. */
 static void vanished(struct watch *watch, const char *path)
 {
     size_t size = strlen(path);
     for (size_t i = watch->n; i-- > 0;) {
         struct followed *entry = &watch->list[i];
-        if (strncmp(entry->path, path, size) != 0 || (entry->path[size] && entry->path[size] != '/'))
+        if (strncmp(entry->path, path, size) != 0 ||
+            (entry->path[size] && entry->path[size] != '/'))
             continue;
         inotify_rm_watch(watch->fd, entry->wd);
         drop(watch, entry);
@@ -221,7 +228,8 @@ static int watch_loop(struct watch *watch, struct cay_error *err)
     struct chan *chan = &watch->worker->chan;
     for (;;) {
         automsg struct msg msg = {0};
-        struct pollfd polls[] = {{.fd = chan->sock, .events = POLLIN}, {.fd = watch->fd, .events = POLLIN}};
+        struct pollfd polls[] = {{.fd = chan->sock, .events = POLLIN},
+                                 {.fd = watch->fd, .events = POLLIN}};
         int popped = chan_pop(chan, &msg, err);
         if (popped)
             return popped > 0 && msg.type == FS_END
@@ -253,7 +261,8 @@ int fs_watch(struct worker *worker, const struct msg *msg, struct cay_error *err
     watch.recursive &= !watch.only;
     watch.fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (watch.fd < 0 || follow(&watch, "") < 0)
-        return cay_fail_errno(err, errno == ENOSPC ? EMFILE : errno, "cannot watch '%s'", watch.base);
+        return cay_fail_errno(err, errno == ENOSPC ? EMFILE : errno, "cannot watch '%s'",
+                              watch.base);
     if (watch.recursive && follow_below(&watch, "", false, err) < 0)
         return -1;
     struct msg ok = {.type = MSG_OK};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing a file: into a new file beside it, then renamed over it, so that a reader sees the old or the
- * new and a lost caller leaves the old. Links are followed to the file they name, as a shell's `>` does.
+ * Writing a file: into a new file beside it, then renamed over it, so that a reader sees the old or
+ * the new and a lost caller leaves the old. Links are followed to the file they name, as a shell's
+ * `>` does.
  */
 #include "init/fs.h"
 
@@ -99,7 +100,8 @@ static int open_tmp(struct upload *up, const char *path, struct cay_error *err)
 /* A file that is a mount of its own cannot be renamed over: its content is replaced in place. */
 static int overwrite(struct worker *worker, struct upload *up)
 {
-    autofd int to = openat(up->dir_fd, up->name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    autofd int to =
+        openat(up->dir_fd, up->name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (to < 0 || lseek(up->fd, 0, SEEK_SET) < 0)
         return -1;
     return fs_copy_bytes(worker, up->fd, to);
@@ -107,9 +109,11 @@ static int overwrite(struct worker *worker, struct upload *up)
 
 static int commit(struct worker *worker, struct upload *up, mode_t mode)
 {
-    /* The owner first: changing it clears set-id bits. Where it may not be kept, it is the writer's. */
+    /* The owner first: changing it clears set-id bits. Where it may not be kept, it is the
+     * writer's. */
     bool other = up->replaces && (up->old.st_uid != geteuid() || up->old.st_gid != getegid());
-    if (other && fchown(up->fd, up->old.st_uid, up->old.st_gid) < 0 && errno != EPERM && errno != EINVAL)
+    if (other && fchown(up->fd, up->old.st_uid, up->old.st_gid) < 0 && errno != EPERM &&
+        errno != EINVAL)
         return -1;
     if (mode == 0)
         mode = up->replaces ? up->old.st_mode & 07777 : 0644;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay-init: PID 1 inside a sandbox. It forks what the keeper asks for, reaps everything, and is otherwise
- * asleep in poll(). It runs from a sealed memfd, holds nothing but its socket to the keeper (fd 3) and a
- * descriptor of its cgroup (fd 4), and its death ends the sandbox.
+ * cay-init: PID 1 inside a sandbox. It forks what the keeper asks for, reaps everything, and is
+ * otherwise asleep in poll(). It runs from a sealed memfd, holds nothing but its socket to the
+ * keeper (fd 3) and a descriptor of its cgroup (fd 4), and its death ends the sandbox.
  *
- * Everything that can fail, block or be fooled by what the sandbox wrote (passwd lookup, chdir, exec, file
- * operations) happens in forked children; init itself learns of it through a pipe. So no file of the
- * sandbox can stop PID 1.
+ * Everything that can fail, block or be fooled by what the sandbox wrote (passwd lookup, chdir,
+ * exec, file operations) happens in forked children; init itself learns of it through a pipe. So no
+ * file of the sandbox can stop PID 1.
  */
 #ifndef CAY_INIT_INIT_H
 #define CAY_INIT_INIT_H
@@ -28,13 +28,14 @@ enum proc_kind {
 struct proc {
     struct proc *next;
     enum proc_kind kind;
-    uint32_t tag;  /* of the request, for its answer */
-    pid_t child;   /* init's own child: the command, the worker or the warden */
-    pid_t pid;     /* the command; 0 until the warden has said it. Without a warden the same as child */
+    uint32_t tag; /* of the request, for its answer */
+    pid_t child;  /* init's own child: the command, the worker or the warden */
+    pid_t pid; /* the command; 0 until the warden has said it. Without a warden the same as child */
     bool warden;   /* the command runs below a warden (MSG_F_SUBREAPER) */
     bool answered; /* SPAWNED, OK or ERROR was sent */
     bool dead;     /* EXITED was sent or is not owed; only a warden may still be there */
-    int status;    /* pipe: a cay_error if it could not start, end of file once it has; -1 afterwards */
+    int status;    /* pipe: a cay_error if it could not start, end of file once it
+                    * has; -1 afterwards */
     int report;    /* pipe from the warden: struct warden_report; -1 if none */
     int master;    /* terminal, until it is handed over; -1 if none */
 };
@@ -48,7 +49,8 @@ struct init {
     size_t waiting_size;
 };
 
-/* send.c: what init says; a keeper that is gone ends init. Descriptors are borrowed; one at most. */
+/* send.c: what init says; a keeper that is gone ends init. Descriptors are borrowed;
+ * one at most. */
 void init_send(struct init *init, const struct msg *msg, const int *fds, size_t n_fds);
 void init_send_ok(struct init *init, uint32_t tag);
 void init_send_error(struct init *init, uint32_t tag, const struct cay_error *err);
@@ -66,7 +68,8 @@ void proc_progress(struct init *init);
 void proc_reap(struct init *init);
 int proc_signal(struct init *init, const struct msg *msg, struct cay_error *err);
 
-/* spawn.c: the parent's side of a start. 0: it is under way and will be answered; -1: answer err. */
+/* spawn.c: the parent's side of a start. 0: it is under way and will be answered;
+ * -1: answer err. */
 int spawn_command(struct init *init, const struct msg *msg, struct cay_error *err);
 int spawn_worker(struct init *init, const struct msg *msg, struct cay_error *err);
 
@@ -80,7 +83,8 @@ struct child {
 _Noreturn void child_run(const struct child *child);
 /* Tells init why it could not start, and ends. */
 _Noreturn void child_fail(int status, const struct cay_error *err);
-/* What every child does first: no descriptor but stdio and `keep`, which becomes 3, which is returned. */
+/* What every child does first: no descriptor but stdio and `keep`, which becomes 3, which is
+ * returned. */
 int child_cut_off(int keep);
 int child_close_from(int first);
 void child_unblock_signals(void);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cay-init: set-up, the poll loop and the dispatch of the keeper's requests. See init.h.
- * Contract of the exec (by the keeper's setup child): fd 3 is the keeper's socket, fd 4 the sandbox's
- * cgroup directory if argv[1] contains "cgroup", fds 0 to 2 are /dev/null, all else is closed.
+ * Contract of the exec (by the keeper's setup child): fd 3 is the keeper's socket, fd 4 the
+ * sandbox's cgroup directory if argv[1] contains "cgroup", fds 0 to 2 are /dev/null, all else is
+ * closed.
  */
 #include "init/init.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The children of init: each goes from started (its pipe is open) to answered (SPAWNED, OK or ERROR was
- * sent) to dead (EXITED was sent), in this order whatever the order of events, and is forgotten when init
- * has reaped it. Called by the loop in main.c and by spawn.c.
+ * The children of init: each goes from started (its pipe is open) to answered (SPAWNED, OK or ERROR
+ * was sent) to dead (EXITED was sent), in this order whatever the order of events, and is forgotten
+ * when init has reaped it. Called by the loop in main.c and by spawn.c.
  */
 #include "init/init.h"
 
@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static const size_t max_of_kind[] = {[PROC_COMMAND] = CAY_MAX_PROCS, [PROC_WORKER] = CAY_MAX_CHANNELS};
+static const size_t max_of_kind[] = {
+    [PROC_COMMAND] = CAY_MAX_PROCS, [PROC_WORKER] = CAY_MAX_CHANNELS};
 
 struct proc *proc_new(struct init *init, enum proc_kind kind, uint32_t tag, struct cay_error *err)
 {
@@ -80,7 +81,8 @@ static void answer(struct init *init, struct proc *proc, const struct cay_error 
     close_fd(&proc->master);
 }
 
-/* Reads the start's outcome. It stays open (and nothing is answered) while the child is on its way. */
+/* Reads the start's outcome. It stays open (and nothing is answered) while the child is
+ * on its way. */
 static void read_status(struct init *init, struct proc *proc)
 {
     struct cay_error failed;
@@ -130,8 +132,9 @@ void proc_progress(struct init *init)
 }
 
 /*
- * The warden is gone. In the usual case it has reported and had no children left. If it was killed, its
- * command is now init's own child and will be reaped here; if that is gone too, its end is made up.
+ * The warden is gone. In the usual case it has reported and had no children left. If it was killed,
+ * its command is now init's own child and will be reaped here; if that is gone too, its end is made
+ * up.
  */
 static void warden_ended(struct init *init, struct proc *proc)
 {
@@ -139,7 +142,8 @@ static void warden_ended(struct init *init, struct proc *proc)
     read_status(init, proc);
     if (!proc->answered) {
         struct cay_error err;
-        cay_fail(&err, CAY_E_INTERNAL, "the command's warden was killed before the command started");
+        cay_fail(&err, CAY_E_INTERNAL,
+                 "the command's warden was killed before the command started");
         answer(init, proc, &err);
     }
     if (!proc->dead) {
@@ -154,7 +158,8 @@ static void warden_ended(struct init *init, struct proc *proc)
     proc_free(init, proc);
 }
 
-static void command_ended(struct init *init, struct proc *proc, int status, const struct rusage *usage)
+static void command_ended(struct init *init, struct proc *proc, int status,
+                          const struct rusage *usage)
 {
     struct warden_report report = {.pid = proc->pid, .status = status};
     rusage_to_report(usage, &report);
@@ -162,7 +167,8 @@ static void command_ended(struct init *init, struct proc *proc, int status, cons
     send_exited(init, proc, &report);
 }
 
-static void child_ended(struct init *init, struct proc *proc, int status, const struct rusage *usage)
+static void child_ended(struct init *init, struct proc *proc, int status,
+                        const struct rusage *usage)
 {
     if (proc->warden) {
         warden_ended(init, proc);
@@ -202,14 +208,16 @@ int proc_signal(struct init *init, const struct msg *msg, struct cay_error *err)
     bool tree = msg->flags & MSG_F_TREE;
     for (struct proc *proc = init->procs; proc; proc = proc->next) {
         bool fits = proc->kind == PROC_COMMAND && proc->answered && (uint64_t)proc->pid == msg->pid;
-        /* A warden's command may have ended while its tree lives on; a living namesake comes first. */
+        /* A warden's command may have ended while its tree lives on; a living
+         * namesake comes first. */
         if (fits && (!proc->dead || (tree && proc->warden && !found)))
             found = proc;
     }
     if (msg->signal >= NSIG)
         return cay_fail(err, CAY_E_INVALID, "no signal %llu", (unsigned long long)msg->signal);
     if (!found || msg->pid <= 1)
-        return cay_fail(err, CAY_E_NOT_FOUND, "no running process %llu", (unsigned long long)msg->pid);
+        return cay_fail(err, CAY_E_NOT_FOUND, "no running process %llu",
+                        (unsigned long long)msg->pid);
     if (tree)
         return tree_signal(found->child, !found->warden, (int)msg->signal, err);
     pid_t target = msg->flags & MSG_F_GROUP ? -found->pid : found->pid;

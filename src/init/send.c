@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What init says to the keeper. The socket is usually empty and a message goes out at once. When it is
- * full, messages wait here in their order while init goes on reaping and reading, so two sides that both
- * have much to say never wait for each other. The wait is bounded: init takes no new requests while more
- * than CAY_MAX_FRAME bytes wait, and beyond that only ends of processes (CAY_MAX_PROCS) can be added.
+ * What init says to the keeper. The socket is usually empty and a message goes out at once. When it
+ * is full, messages wait here in their order while init goes on reaping and reading, so two sides
+ * that both have much to say never wait for each other. The wait is bounded: init takes no new
+ * requests while more than CAY_MAX_FRAME bytes wait, and beyond that only ends of processes
+ * (CAY_MAX_PROCS) can be added.
  */
 #include "init/init.h"
 
@@ -27,12 +28,14 @@ bool init_may_read(const struct init *init)
     return init->waiting_size <= CAY_MAX_FRAME;
 }
 
-/* Sends what the socket takes; whether all went. A keeper that is gone ends init, and so the sandbox. */
-static bool try_send(struct init *init, const char *bytes, size_t size, size_t *done, const int *fds,
-                     size_t n_fds)
+/* Sends what the socket takes; whether all went. A keeper that is gone ends init, and so the
+ * sandbox. */
+static bool try_send(struct init *init, const char *bytes, size_t size, size_t *done,
+                     const int *fds, size_t n_fds)
 {
     while (*done < size) {
-        ssize_t n = sock_send(init->keeper.sock, bytes + *done, size - *done, fds, *done ? 0 : n_fds);
+        ssize_t n =
+            sock_send(init->keeper.sock, bytes + *done, size - *done, fds, *done ? 0 : n_fds);
         if (n < 0 && errno == EAGAIN)
             return false;
         if (n < 0)
@@ -42,7 +45,8 @@ static bool try_send(struct init *init, const char *bytes, size_t size, size_t *
     return true;
 }
 
-static void enqueue(struct init *init, const struct cay_buf *buf, size_t done, const int *fds, size_t n_fds)
+static void enqueue(struct init *init, const struct cay_buf *buf, size_t done, const int *fds,
+                    size_t n_fds)
 {
     struct waiting *last = malloc(sizeof(*last) + buf->size);
     /* A lost message would leave the keeper waiting for ever: without memory for it, all ends. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parent's side of INIT_SPAWN and INIT_FS: takes the descriptors that came with the request, opens the
- * terminal, makes the status pipe, forks. All that may fail because of the sandbox's files fails in the
- * child, which tells so through the pipe.
+ * The parent's side of INIT_SPAWN and INIT_FS: takes the descriptors that came with the request,
+ * opens the terminal, makes the status pipe, forks. All that may fail because of the sandbox's
+ * files fails in the child, which tells so through the pipe.
  */
 #include "init/init.h"
 
@@ -21,8 +21,8 @@ static int open_terminal(const struct msg *msg, struct cay_error *err)
                            .ws_col = msg->cols ? (unsigned short)msg->cols : 80};
     /* The sandbox may have put something else there: never wait for it, and ask it what it is. */
     autofd int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-    if (master < 0 || ioctl(master, TIOCGPTN, &number) < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0 ||
-        ioctl(master, TIOCSWINSZ, &size) < 0)
+    if (master < 0 || ioctl(master, TIOCGPTN, &number) < 0 ||
+        ioctl(master, TIOCSPTLCK, &unlock) < 0 || ioctl(master, TIOCSWINSZ, &size) < 0)
         return cay_fail_errno(err, errno, "cannot open a terminal at /dev/ptmx in the sandbox");
     return steal_fd(&master);
 }
@@ -47,7 +47,8 @@ static int new_pipe(int *read_end, int *write_end, struct cay_error *err)
     return 0;
 }
 
-/* Where the kernel cannot make a process inside its cgroup, the child moves itself before it does more. */
+/* Where the kernel cannot make a process inside its cgroup, the child moves itself before it does
+ * more. */
 static void enter_cgroup(int cgroup, int status)
 {
     if (cay_write_file_at(cgroup, "cgroup.procs", "0") == 0)
@@ -57,7 +58,8 @@ static void enter_cgroup(int cgroup, int status)
     child_fail(status, &err);
 }
 
-static pid_t fork_child(struct init *init, const char *cgroup_name, int status, struct cay_error *err)
+static pid_t fork_child(struct init *init, const char *cgroup_name, int status,
+                        struct cay_error *err)
 {
     autofd int cgroup = -1;
     if (cgroup_name) {
@@ -72,7 +74,8 @@ static pid_t fork_child(struct init *init, const char *cgroup_name, int status, 
             enter_cgroup(cgroup, status);
     }
     if (pid < 0 && errno == EAGAIN)
-        return cay_fail(err, CAY_E_LIMIT, "cannot start a process: the sandbox is at its process limit");
+        return cay_fail(err, CAY_E_LIMIT,
+                        "cannot start a process: the sandbox is at its process limit");
     if (pid < 0)
         return cay_fail_errno(err, errno, "cannot start a process");
     return pid;
@@ -121,7 +124,8 @@ static int spawn(struct init *init, enum proc_kind kind, const struct msg *msg, 
     struct proc *proc = proc_new(init, kind, msg->tag, err);
     if (!proc)
         return -1;
-    if (kind == PROC_COMMAND && msg->flags & MSG_F_PTY && (proc->master = open_terminal(msg, err)) < 0)
+    if (kind == PROC_COMMAND && msg->flags & MSG_F_PTY &&
+        (proc->master = open_terminal(msg, err)) < 0)
         goto fail;
     if (start(init, proc, &child, err) == 0)
         return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * System calls that a C library does not have, or has only with more work than a PID 1 wants (musl changes
- * ids in all threads; init has one).
+ * System calls that a C library does not have, or has only with more work than a PID 1 wants (musl
+ * changes ids in all threads; init has one).
  */
 #ifndef CAY_INIT_SYS_H
 #define CAY_INIT_SYS_H
@@ -34,7 +34,8 @@ static inline int sys_close_from(unsigned first)
     return (int)syscall(SYS_close_range, first, ~0u, 0);
 }
 
-/* Opens a path that may not leave `dir`, step by step, where openat2 is refused: no link is followed. */
+/* Opens a path that may not leave `dir`, step by step, where openat2 is refused: no link is
+ * followed. */
 static inline int sys_walk_beneath(int dir, const char *path, int flags, mode_t mode)
 {
     int at = openat(dir, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);

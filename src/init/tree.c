@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signals to everything below a process, by reading parents from /proc: for hosts without cgroups only. The
- * tree grows while it is read, so it is read again until a look finds nobody new, a bounded number of times;
- * each process gets the signal once.
+ * Signals to everything below a process, by reading parents from /proc: for hosts without cgroups
+ * only. The tree grows while it is read, so it is read again until a look finds nobody new, a
+ * bounded number of times; each process gets the signal once.
  */
 #include "init/init.h"
 
@@ -28,7 +28,8 @@ struct tree {
     struct cay_buf done;  /* of pid_t: those that have the signal */
 };
 
-/* "pid (name) S ppid": the name may hold anything, so the last ')' counts. 0 for zombies and the gone. */
+/* "pid (name) S ppid": the name may hold anything, so the last ')' counts. 0 for zombies and the
+ * gone. */
 static pid_t living_parent(int proc, const char *pid)
 {
     char path[32], text[512];
@@ -53,7 +54,8 @@ static int scan(struct tree *tree)
     for (struct dirent *entry; (entry = readdir(proc));) {
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
             continue;
-        struct node node = {.pid = atoi(entry->d_name), .parent = living_parent(dirfd(proc), entry->d_name)};
+        struct node node = {.pid = atoi(entry->d_name),
+                            .parent = living_parent(dirfd(proc), entry->d_name)};
         if (node.parent)
             buf_add(&tree->nodes, &node, sizeof(node));
     }
@@ -107,7 +109,8 @@ static ssize_t round_of(struct tree *tree, pid_t top, bool with_top, int signal)
 
 int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err)
 {
-    struct tree tree = {CAY_BUF(CAY_MAX_TREE * sizeof(struct node)), CAY_BUF(CAY_MAX_TREE * sizeof(pid_t))};
+    struct tree tree = {CAY_BUF(CAY_MAX_TREE * sizeof(struct node)),
+                        CAY_BUF(CAY_MAX_TREE * sizeof(pid_t))};
     ssize_t fresh = 1;
     /* Who has a signal that kills cannot fork any more: a round without news is the end. */
     for (int round = 0; fresh > 0 && round < MAX_ROUNDS; round++)
@@ -118,7 +121,7 @@ int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err)
     if (fresh < 0)
         return cay_fail_errno(err, eno, "cannot read the sandbox's /proc");
     if (fresh > 0)
-        return cay_fail(err, CAY_E_UNAVAILABLE, "processes below %d start faster than signals reach them",
-                        top);
+        return cay_fail(err, CAY_E_UNAVAILABLE,
+                        "processes below %d start faster than signals reach them", top);
     return 0;
 }

@@ -68,7 +68,8 @@ static int read_names(struct walk_level *level)
 static int tolerate(struct walk *walk, int eno, struct cay_error *err)
 {
     bool serious = eno == EMFILE || eno == ENFILE || eno == ENOMEM || eno == EFBIG;
-    if (eno == ENOENT || eno == ENOTDIR || eno == ELOOP || (!serious && !(walk->flags & WALK_STRICT)))
+    if (eno == ENOENT || eno == ENOTDIR || eno == ELOOP ||
+        (!serious && !(walk->flags & WALK_STRICT)))
         return 0;
     const char *path = walk->path.size ? buf_cstr(&walk->path) : ".";
     if (eno == EFBIG)
@@ -90,7 +91,8 @@ static int push(struct walk *walk, int fd, struct cay_error *err)
     }
     walk->levels = levels;
     struct walk_level *level = &levels[walk->depth];
-    *level = (struct walk_level){.fd = fd, .bytes = CAY_BUF(CAY_MAX_DIR), .prefix = walk->path.size};
+    *level =
+        (struct walk_level){.fd = fd, .bytes = CAY_BUF(CAY_MAX_DIR), .prefix = walk->path.size};
     if (read_names(level) < 0) {
         int eno = errno;
         level_done(level);
@@ -172,7 +174,8 @@ int walk_next(struct walk *walk, struct walk_item *out, struct cay_error *err)
         const char *path = set_path(walk, level->prefix, name);
         if (!path)
             return cay_fail(err, CAY_E_TOO_LARGE, "a path in the tree is too long");
-        *out = (struct walk_item){.path = path, .name = name, .dir = level->fd, .depth = walk->depth - 1};
+        *out = (struct walk_item){
+            .path = path, .name = name, .dir = level->fd, .depth = walk->depth - 1};
         if (fstatat(level->fd, name, &out->st, AT_SYMLINK_NOFOLLOW) < 0) {
             if (tolerate(walk, errno, err) < 0)
                 return -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walking a directory tree: depth first, sorted by name within a directory, links never followed, by
- * descriptors (no path is resolved twice), with bounded depth and memory. Used by list, find, grep, tar
- * and remove.
+ * Walking a directory tree: depth first, sorted by name within a directory, links never followed,
+ * by descriptors (no path is resolved twice), with bounded depth and memory. Used by list, find,
+ * grep, tar and remove.
  */
 #ifndef CAY_INIT_WALK_H
 #define CAY_INIT_WALK_H

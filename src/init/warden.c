@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The warden: on hosts without cgroups it stands between init and a command as a child subreaper, so that
- * whatever the command leaves behind stays below it and can be found (tree.c). It tells init the command's
- * pid and its end, and goes when it has no children left. All signals stay blocked, as init has them: only
- * SIGKILL ends it early, and then init takes over (proc.c).
+ * The warden: on hosts without cgroups it stands between init and a command as a child subreaper,
+ * so that whatever the command leaves behind stays below it and can be found (tree.c). It tells
+ * init the command's pid and its end, and goes when it has no children left. All signals stay
+ * blocked, as init has them: only SIGKILL ends it early, and then init takes over (proc.c).
  */
 #include "init/init.h"
 

@@ -2,8 +2,9 @@
 /*
  * The file worker's loop and its talk with the caller. See fs.h.
  *
- * An upload that fails is answered at once, while the caller may still be sending; what then arrives of it
- * (DATA, END) outside of a request is ignored, so a caller need not look before its END.
+ * An upload that fails is answered at once, while the caller may still be sending; what then
+ * arrives of it (DATA, END) outside of a request is ignored, so a caller need not look before its
+ * END.
  */
 #include "init/fs.h"
 
@@ -23,7 +24,8 @@
 
 int fs_flush(struct worker *worker, struct cay_error *err)
 {
-    if (worker->out.size && sock_send_all(worker->chan.sock, worker->out.data, worker->out.size, NULL, 0) < 0)
+    if (worker->out.size &&
+        sock_send_all(worker->chan.sock, worker->out.data, worker->out.size, NULL, 0) < 0)
         return cay_fail_errno(err, errno, "cannot send to the caller");
     worker->out.size = 0;
     return 0;
@@ -152,8 +154,8 @@ _Noreturn void worker_run(const struct msg *msg, int sock, int status)
     struct cay_error err = {0};
     struct worker worker = {.out = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER + BATCH)};
     /* The status pipe stays open until the worker has become its user: it waits at 4 meanwhile. */
-    if (dup3(sock, INIT_KEEPER_FD, O_CLOEXEC) < 0 || (status != 4 && dup3(status, 4, O_CLOEXEC) < 0) ||
-        child_close_from(5) < 0) {
+    if (dup3(sock, INIT_KEEPER_FD, O_CLOEXEC) < 0 ||
+        (status != 4 && dup3(status, 4, O_CLOEXEC) < 0) || child_close_from(5) < 0) {
         cay_fail_errno(&err, errno, "cannot start a file worker");
         child_fail(status, &err);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making and removing the control groups of one sandbox. What differs between v2 and hybrid is in tables
- * of file names; the code is the same. cgroup_control.c steers what runs in them, cgroup_stats.c reads
- * numbers, cgroup_host.c looks at the host.
+ * Making and removing the control groups of one sandbox. What differs between v2 and hybrid is in
+ * tables of file names; the code is the same. cgroup_control.c steers what runs in them,
+ * cgroup_stats.c reads numbers, cgroup_host.c looks at the host.
  */
 #include "jail/cgroup.h"
 
@@ -43,7 +43,8 @@ static const struct limit_file limits_v2[] = {
     {CGROUP_UNIFIED, "cgroup.max.depth", VALUE_TEXT, "1", VALUE_TEXT, true},
 };
 
-/* memsw counts memory and swap together: the same number means no swap. Its period is 100 ms at birth. */
+/* memsw counts memory and swap together: the same number means no swap. Its period is 100 ms at
+ * birth. */
 static const struct limit_file limits_hybrid[] = {
     {CGROUP_MEMORY, "memory.limit_in_bytes", VALUE_MEMORY, NULL, VALUE_MEMORY, false},
     {CGROUP_MEMORY, "memory.memsw.limit_in_bytes", VALUE_MEMORY, NULL, VALUE_MEMORY, true},
@@ -67,7 +68,8 @@ static bool limit_set(const struct cgroup_limits *limits, enum value what)
     return false;
 }
 
-static void limit_text(const struct cgroup_limits *limits, const struct limit_file *file, char out[48])
+static void limit_text(const struct cgroup_limits *limits, const struct limit_file *file,
+                       char out[48])
 {
     /* The kernel refuses a quota below one millisecond. */
     uint64_t quota = limits->cpus_milli * (CPU_PERIOD_US / 1000);
@@ -104,7 +106,8 @@ static int write_limits(const struct cgroup *cg, const char **failed)
         limit_text(&cg->limits, &table[i], text);
         *failed = table[i].name;
         int dir = cg->dir[v2 ? CGROUP_UNIFIED : table[i].part];
-        if (cay_write_file_at(dir, table[i].name, text) < 0 && !(table[i].optional && errno == ENOENT))
+        if (cay_write_file_at(dir, table[i].name, text) < 0 &&
+            !(table[i].optional && errno == ENOENT))
             return -1;
     }
     return 0;
@@ -123,7 +126,8 @@ static int find_twin(const struct cgroup *cg, int part)
     if (part == CGROUP_UNIFIED || fstat(cg->base[part], &here) < 0)
         return -1;
     for (int twin = CGROUP_MEMORY; twin < part; twin++)
-        if (cg->base[twin] >= 0 && fstat(cg->base[twin], &there) == 0 && there.st_dev == here.st_dev)
+        if (cg->base[twin] >= 0 && fstat(cg->base[twin], &there) == 0 &&
+            there.st_dev == here.st_dev)
             return twin;
     return -1;
 }
@@ -169,8 +173,8 @@ static int make_parts(struct cgroup *cg, const struct cgroup_host *host, int fir
         if (part == CGROUP_IO && errno != EEXIST)
             continue; /* only numbers come from it */
         if (errno == EEXIST)
-            return cay_fail(err, CAY_E_CONFLICT, "control group %s/%s/%s exists already", host->parent[part],
-                            cgroup_base_name(), cg->id);
+            return cay_fail(err, CAY_E_CONFLICT, "control group %s/%s/%s exists already",
+                            host->parent[part], cgroup_base_name(), cg->id);
         if (part == CGROUP_CPU && !*host->parent[part])
             return cay_fail(err, CAY_E_UNSUPPORTED,
                             "a cpu limit needs the cpu controller, which is not mounted");
@@ -196,8 +200,8 @@ static int set_limits(struct cgroup *cg, const struct cgroup_host *host, struct 
     return cay_fail_errno(err, errno, "cannot set %s of control group %s", failed, cg->id);
 }
 
-int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
-                 gid_t group, struct cay_error *err)
+int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits,
+                 uid_t owner, gid_t group, struct cay_error *err)
 {
     struct cgroup cg = {.owner = owner, .group = group, .limits = *limits};
     struct cgroup_host host;
@@ -237,8 +241,8 @@ int cgroup_finish(struct cgroup *cg, struct cay_error *err)
     return set_limits(cg, &host, err);
 }
 
-int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
-                  gid_t group, struct cay_error *err)
+int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits,
+                  uid_t owner, gid_t group, struct cay_error *err)
 {
     struct cgroup cg;
     if (cgroup_begin(&cg, id, limits, owner, group, err) < 0)
@@ -271,7 +275,8 @@ int cgroup_share(const struct cgroup *cg)
     };
     if (sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0)
         return -1;
-    return steal_fd(&tree); /* closing the last descriptor of a detached mount costs an RCU grace period */
+    return steal_fd(
+        &tree); /* closing the last descriptor of a detached mount costs an RCU grace period */
 }
 
 size_t cgroup_tasks(const struct cgroup *cg, int out[CGROUP_PARTS])

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control groups of one sandbox: its limits, its kill switch, its freezer and its numbers. The keeper owns
- * one `struct cgroup`; the cloned child only calls cgroup_enter_self. Callers that find a sandbox whose
- * keeper is dead use cgroup_sweep.
+ * Control groups of one sandbox: its limits, its kill switch, its freezer and its numbers. The
+ * keeper owns one `struct cgroup`; the cloned child only calls cgroup_enter_self. Callers that find
+ * a sandbox whose keeper is dead use cgroup_sweep.
  *
  * Layout, with BASE = "cay" or $CAY_CGROUP, which stays when its last sandbox goes:
- *   v2      <parent>/BASE/<id>/            all controllers; <parent> is /sys/fs/cgroup as root, else the
- *                                          nearest delegated ancestor of our own cgroup
- *           <parent>/BASE/<id>/<exec>/     no controllers: only membership, kill, cpu time
- *   hybrid  /sys/fs/cgroup/unified/BASE/<id>/[<exec>/]     kill, freeze, events, cpu time
- *           /sys/fs/cgroup/<controller>/BASE/<id>/         limits and numbers (memory, pids, cpu, blkio)
+ *   v2      <parent>/BASE/<id>/          all controllers; <parent> is /sys/fs/cgroup as root, else
+ *                                        the nearest delegated ancestor of our own cgroup
+ *           <parent>/BASE/<id>/<exec>/   no controllers: only membership, kill, cpu time
+ *   hybrid  /sys/fs/cgroup/unified/BASE/<id>/[<exec>/]   kill, freeze, events, cpu time
+ *           /sys/fs/cgroup/<controller>/BASE/<id>/       limits and numbers (memory, pids, cpu,
+ *                                                        blkio)
  *
  * Invariants: the sandbox owns nothing here but the `cgroup.procs` files that init needs for
- * CLONE_INTO_CGROUP below <id>; limits and directories are the keeper's. Every process of the sandbox is
- * in the v2 directory or below it, on every kind of host, so kill and populated are always exact.
+ * CLONE_INTO_CGROUP below <id>; limits and directories are the keeper's. Every process of the
+ * sandbox is in the v2 directory or below it, on every kind of host, so kill and populated are
+ * always exact.
  *
- * Unless said otherwise functions return 0, or -1 with errno; on CGROUP_NONE they fail with ENOTSUP.
+ * Unless said otherwise functions return 0, or -1 with errno; on CGROUP_NONE they fail with
+ * ENOTSUP.
  */
 #ifndef CAY_JAIL_CGROUP_H
 #define CAY_JAIL_CGROUP_H
@@ -60,30 +63,33 @@ struct cgroup {
 };
 
 /*
- * Makes the directories and writes the limits that are set. `owner` and `group` are the host ids of the
- * sandbox's root. Where the host offers nothing it succeeds with kind CGROUP_NONE: the caller decides
- * whether a sandbox without limits is acceptable. An id that exists is CAY_E_CONFLICT: sweep it first.
+ * Makes the directories and writes the limits that are set. `owner` and `group` are the host ids of
+ * the sandbox's root. Where the host offers nothing it succeeds with kind CGROUP_NONE: the caller
+ * decides whether a sandbox without limits is acceptable. An id that exists is CAY_E_CONFLICT:
+ * sweep it first.
  */
-int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
-                  gid_t group, struct cay_error *err);
+int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits,
+                  uid_t owner, gid_t group, struct cay_error *err);
 /*
- * The same in two halves, because only the first is needed to clone into it: the v2 directory; then, while
- * the child is at work already, v1 directories and limits. If the second fails the first is still there.
+ * The same in two halves, because only the first is needed to clone into it: the v2 directory;
+ * then, while the child is at work already, v1 directories and limits. If the second fails the
+ * first is still there.
  */
-int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits, uid_t owner,
-                 gid_t group, struct cay_error *err);
+int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits,
+                 uid_t owner, gid_t group, struct cay_error *err);
 int cgroup_finish(struct cgroup *cg, struct cay_error *err);
 /* Borrowed: the v2 directory, for CLONE_INTO_CGROUP; -1 when there is none. */
 int cgroup_dir(const struct cgroup *cg);
 /*
- * Owned: a read-only view of the v2 directory with no way up, for init. CLONE_INTO_CGROUP works through it
- * and nothing else does: no file opens for writing, `..` is itself. -1 (EPERM) without CAP_SYS_ADMIN.
+ * Owned: a read-only view of the v2 directory with no way up, for init. CLONE_INTO_CGROUP works
+ * through it and nothing else does: no file opens for writing, `..` is itself. -1 (EPERM) without
+ * CAP_SYS_ADMIN.
  */
 int cgroup_share(const struct cgroup *cg);
 /*
- * In the cloned child, before anything else and before it unshares its cgroup namespace: enters the v1
- * groups. Only write(). The child moves itself because that is 300 times cheaper than being moved: the
- * kernel needs no lock over all thread groups when `tasks` moves the writer alone.
+ * In the cloned child, before anything else and before it unshares its cgroup namespace: enters the
+ * v1 groups. Only write(). The child moves itself because that is 300 times cheaper than being
+ * moved: the kernel needs no lock over all thread groups when `tasks` moves the writer alone.
  */
 int cgroup_enter_self(const struct cgroup *cg);
 /* The same for a child that was cloned before cgroup_finish: the descriptors are sent to it. */
@@ -94,9 +100,11 @@ void cgroup_entered(struct cgroup *cg);
 
 /* One group for each exec; `name` is a file name. */
 int cgroup_exec_create(struct cgroup *cg, const char *name);
-int cgroup_exec_remove(struct cgroup *cg, const char *name); /* EBUSY while populated; missing is fine */
+int cgroup_exec_remove(struct cgroup *cg,
+                       const char *name); /* EBUSY while populated; missing is fine */
 int cgroup_exec_kill(struct cgroup *cg, const char *name);
-/* To every process that is in it, at most once each. Processes that come meanwhile may be missed. */
+/* To every process that is in it, at most once each. Processes that come meanwhile
+ * may be missed. */
 int cgroup_exec_signal(struct cgroup *cg, const char *name, int sig);
 bool cgroup_exec_populated(struct cgroup *cg, const char *name);
 /* CPU time of the exec's whole tree, also of processes that nobody reaped yet. */
@@ -110,19 +118,22 @@ bool cgroup_populated(const struct cgroup *cg);
 
 /* Sets cpu, memory, pids, io and oom fields, leaves the rest; what cannot be read is 0. */
 int cgroup_stats(const struct cgroup *cg, struct cay_stats *out);
-uint64_t cgroup_oom_kills(const struct cgroup *cg); /* 0 or not; v2 counts a victim twice (oom.group) */
-uint64_t cgroup_memory(const struct cgroup *cg);    /* used now, 0 if unknown */
+uint64_t cgroup_oom_kills(
+    const struct cgroup *cg); /* 0 or not; v2 counts a victim twice (oom.group) */
+uint64_t cgroup_memory(const struct cgroup *cg); /* used now, 0 if unknown */
 /*
- * Owned: becomes readable (8 bytes) when the sandbox runs out of memory, so that the keeper kills all of
- * it. -1 with ENOTSUP on v2, where memory.oom.group makes the kernel do just that.
+ * Owned: becomes readable (8 bytes) when the sandbox runs out of memory, so that the keeper kills
+ * all of it. -1 with ENOTSUP on v2, where memory.oom.group makes the kernel do just that.
  */
 int cgroup_oom_eventfd(const struct cgroup *cg);
 
-/* Kills what is left and removes every directory. EBUSY: something does not die; try again later. */
+/* Kills what is left and removes every directory. EBUSY: something does not die;
+ * try again later. */
 int cgroup_remove(struct cgroup *cg);
 /* By name alone. Nothing to remove is success. */
 int cgroup_sweep(const char *id, struct cay_error *err);
-/* Calls `each` for every directory of BASE, perhaps several times for one id; non-zero ends the walk. */
+/* Calls `each` for every directory of BASE, perhaps several times for one id; non-zero ends the
+ * walk. */
 int cgroup_list(int (*each)(const char *id, void *data), void *data);
 void cgroup_done(struct cgroup *cg); /* closes; leaves the groups as they are */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steering what runs in a sandbox's control groups: events, signals, kill, freeze, one group per exec. All
- * of it is in the v2 directory, on every kind of host.
+ * Steering what runs in a sandbox's control groups: events, signals, kill, freeze, one group per
+ * exec. All of it is in the v2 directory, on every kind of host.
  */
 #include "jail/cgroup_host.h"
 
@@ -20,7 +20,8 @@
 
 /*
  * Lets the sandbox's root put processes into the group. Rootless we cannot give files away; opening
- * cgroup.procs to all is as safe, for the kernel also asks for the common ancestor, which stays closed.
+ * cgroup.procs to all is as safe, for the kernel also asks for the common ancestor, which stays
+ * closed.
  */
 int cgroup_give_procs(const struct cgroup *cg, int dir, const char *path)
 {
@@ -127,8 +128,9 @@ struct target {
 };
 
 /*
- * A pidfd is opened by number, and only then the number is looked for in the group again: a number that is
- * still there names a member, and if that is not the process of the pidfd, then the latter is dead.
+ * A pidfd is opened by number, and only then the number is looked for in the group again: a number
+ * that is still there names a member, and if that is not the process of the pidfd, then the latter
+ * is dead.
  */
 static int signal_batch(int dir, const char *path, int sig, struct target *targets, size_t n)
 {
@@ -260,7 +262,7 @@ int cgroup_freeze(struct cgroup *cg, bool frozen)
     return cgroup_wait_event(cg, frozen ? "frozen 1" : "frozen 0", WAIT_FROZEN_MS);
 }
 
-/* ---- execs ----------------------------------------------------------------------------------------- */
+/* ---- execs ----------------------------------------------------------------------------------- */
 
 int cgroup_exec_create(struct cgroup *cg, const char *name)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where on this host control groups can be made. On the path of every create, so the two layouts that
- * nearly all hosts have cost a handful of system calls; /proc/self/mountinfo and /proc/self/cgroup are
- * read only where those do not fit.
+ * Where on this host control groups can be made. On the path of every create, so the two layouts
+ * that nearly all hosts have cost a handful of system calls; /proc/self/mountinfo and
+ * /proc/self/cgroup are read only where those do not fit.
  */
 #include "jail/cgroup_host.h"
 
@@ -40,7 +40,8 @@ bool cgroup_name_ok(const char *name)
 {
     size_t size = strlen(name);
     return size > 0 && size < CAY_MAX_ID + 16 && name[0] != '.' &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == size;
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+               size;
 }
 
 const char *cgroup_base_name(void)
@@ -87,7 +88,8 @@ static void enable_in(int dir)
         cay_read_file_at(dir, "cgroup.subtree_control", enabled, sizeof(enabled)) < 0)
         return;
     for (size_t i = 0; i < CAY_COUNT(controller_v2); i++)
-        if (cgroup_has_word(have, controller_v2[i].name) && !cgroup_has_word(enabled, controller_v2[i].name))
+        if (cgroup_has_word(have, controller_v2[i].name) &&
+            !cgroup_has_word(enabled, controller_v2[i].name))
             (void)cay_write_file_at(dir, "cgroup.subtree_control", controller_v2[i].enable);
 }
 
@@ -105,8 +107,8 @@ static bool could_enable(int dir)
 }
 
 /*
- * May sandboxes live in <path>/BASE? Its cgroup.procs must be writable too: it is the common ancestor of
- * the group that a sandbox is started from and the group that it is started in.
+ * May sandboxes live in <path>/BASE? Its cgroup.procs must be writable too: it is the common
+ * ancestor of the group that a sandbox is started from and the group that it is started in.
  */
 static bool usable_v2(const char *path, bool make)
 {
@@ -127,8 +129,10 @@ static bool usable_v2(const char *path, bool make)
 static bool has_base(const char *path, const char *id)
 {
     char full[512];
-    int n = snprintf(full, sizeof(full), "%s/%s%s%s", path, cgroup_base_name(), id ? "/" : "", id ? id : "");
-    return n > 0 && (size_t)n < sizeof(full) && faccessat(AT_FDCWD, full, id ? F_OK : W_OK, AT_EACCESS) == 0;
+    int n = snprintf(full, sizeof(full), "%s/%s%s%s", path, cgroup_base_name(), id ? "/" : "",
+                     id ? id : "");
+    return n > 0 && (size_t)n < sizeof(full) &&
+           faccessat(AT_FDCWD, full, id ? F_OK : W_OK, AT_EACCESS) == 0;
 }
 
 static bool take_v2(struct cgroup_host *out, const char *path, const char *id, bool make)
@@ -136,7 +140,8 @@ static bool take_v2(struct cgroup_host *out, const char *path, const char *id, b
     size_t size = strlen(path);
     if (size >= sizeof(out->parent[0]))
         return false;
-    if (id ? !has_base(path, id) : !(geteuid() == 0 && has_base(path, NULL)) && !usable_v2(path, make))
+    if (id ? !has_base(path, id)
+           : !(geteuid() == 0 && has_base(path, NULL)) && !usable_v2(path, make))
         return false;
     out->kind = CGROUP_V2;
     memcpy(out->parent[CGROUP_UNIFIED], path, size + 1);
@@ -170,7 +175,8 @@ static void search_v2(struct cgroup_host *out, const char *mount, const char *id
     if (take_v2(out, mount, id, make) || search_own(out, mount, id, make))
         return;
     /* A sandbox that was started in another session of the same user. */
-    snprintf(user, sizeof(user), "%s/user.slice/user-%u.slice/user@%u.service/app.slice", mount, uid, uid);
+    snprintf(user, sizeof(user), "%s/user.slice/user-%u.slice/user@%u.service/app.slice", mount,
+             uid, uid);
     if (id && take_v2(out, user, id, make))
         return;
     snprintf(out->why, sizeof(out->why),
@@ -258,7 +264,8 @@ void cgroup_host_search(struct cgroup_host *out, const char *id, bool make)
     }
     if (!usual_hybrid(out))
         read_mounts(out);
-    if (*out->parent[CGROUP_UNIFIED] && !*out->parent[CGROUP_MEMORY] && !*out->parent[CGROUP_PIDS]) {
+    if (*out->parent[CGROUP_UNIFIED] && !*out->parent[CGROUP_MEMORY] &&
+        !*out->parent[CGROUP_PIDS]) {
         char mount[sizeof(out->parent[0])];
         memcpy(mount, out->parent[CGROUP_UNIFIED], sizeof(mount));
         memset(out->parent, 0, sizeof(out->parent));

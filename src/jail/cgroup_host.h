@@ -12,8 +12,8 @@ bool cgroup_name_ok(const char *name);
 /* NULL if $CAY_CGROUP is not a name. */
 const char *cgroup_base_name(void);
 /*
- * As cgroup_host_find, and with an id only a place that has this sandbox; `make`: it will be used, so v2
- * controllers may be enabled where that is needed.
+ * As cgroup_host_find, and with an id only a place that has this sandbox; `make`: it will be used,
+ * so v2 controllers may be enabled where that is needed.
  */
 void cgroup_host_search(struct cgroup_host *out, const char *id, bool make);
 /* Opens BASE (O_PATH), making it if asked to. -1 with errno. */
@@ -27,7 +27,8 @@ bool cgroup_has_word(const char *list, const char *word);
 
 /* Waits until cgroup.events has the line; ETIMEDOUT. A group that is gone counts as having it. */
 int cgroup_wait_event(const struct cgroup *cg, const char *line, int timeout_ms);
-/* Calls `each` for every subdirectory; goes on after a failure and then fails with the first errno. */
+/* Calls `each` for every subdirectory; goes on after a failure and then fails with
+ * the first errno. */
 int cgroup_each_child(int dir, int (*each)(int dir, const char *name, void *data), void *data);
 /* Lets the sandbox's root put processes into the group whose cgroup.procs is at `path`. */
 int cgroup_give_procs(const struct cgroup *cg, int dir, const char *path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numbers of one sandbox, read from its control groups by a table of file, key and field for each kind
- * of host. A file that this kernel does not have leaves its field at 0.
+ * The numbers of one sandbox, read from its control groups by a table of file, key and field for
+ * each kind of host. A file that this kernel does not have leaves its field at 0.
  */
 #include "jail/cgroup.h"
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cloned child's part of jail_start, cut by concern. All of it runs between clone and the exec of init,
- * in the new namespaces, before anything untrusted exists; it is single-threaded and reports failures
- * through the error object, which start.c sends to the parent.
+ * The cloned child's part of jail_start, cut by concern. All of it runs between clone and the exec
+ * of init, in the new namespaces, before anything untrusted exists; it is single-threaded and
+ * reports failures through the error object, which start.c sends to the parent.
  */
 #ifndef CAY_JAIL_CHILD_H
 #define CAY_JAIL_CHILD_H
 
 #include "jail/jail.h"
 
-/* Mount descriptors that the parent made; -1 where the child must open the source itself (rootless). */
+/* Mount descriptors that the parent made; -1 where the child must open the source itself
+ * (rootless). */
 struct jail_trees {
     int overlays[JAIL_MAX_OVERLAYS], masks[JAIL_MAX_OVERLAYS];
     int *binds;
@@ -25,12 +26,13 @@ struct jail_root {
 };
 
 /* rootfs.c */
-int rootfs_build(const struct jail_plan *plan, const struct jail_trees *trees, struct jail_root *root,
-                 struct cay_error *err);
-int rootfs_binds(const struct jail_plan *plan, const struct jail_trees *trees, const struct jail_root *root,
-                 struct cay_error *err);
+int rootfs_build(const struct jail_plan *plan, const struct jail_trees *trees,
+                 struct jail_root *root, struct cay_error *err);
+int rootfs_binds(const struct jail_plan *plan, const struct jail_trees *trees,
+                 const struct jail_root *root, struct cay_error *err);
 int rootfs_pivot(const struct jail_root *root, struct cay_error *err);
-/* Rootless: the read-only view of the cgroup for init that the parent has no right to make; -1 if not. */
+/* Rootless: the read-only view of the cgroup for init that the parent has no right to make; -1 if
+ * not. */
 int rootfs_cgroup(int dir);
 /* Opens (makes, if need be) a mount target in the root: O_PATH, links are resolved inside only. */
 int rootfs_target(int root, const char *path, bool directory, struct cay_error *err);

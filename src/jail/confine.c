@@ -22,12 +22,13 @@
 
 #define BIT(cap) (1ULL << (cap))
 
-#define EVERYDAY                                                                                        \
-    (BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_SETUID) |     \
-     BIT(CAP_SETGID) | BIT(CAP_SETFCAP) | BIT(CAP_KILL) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT))
+#define EVERYDAY                                                                  \
+    (BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | \
+     BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_SETFCAP) | BIT(CAP_KILL) |       \
+     BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT))
 
-/* Nested has no more than default: a user namespace made inside starts with all capabilities over itself,
- * and none over our mounts, which are locked there. */
+/* Nested has no more than default: a user namespace made inside starts with all capabilities over
+ * itself, and none over our mounts, which are locked there. */
 static const uint64_t kept[] = {
     [CAY_PROFILE_DEFAULT] = EVERYDAY,
     [CAY_PROFILE_STRICT] = 0,
@@ -71,28 +72,32 @@ static void lower_limit(int resource, uint64_t wish)
 static int load_filter(const struct sock_filter *filter, size_t n)
 {
     struct sock_fprog program = {.len = (unsigned short)n, .filter = (struct sock_filter *)filter};
-    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program);
+    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+                        &program);
 }
 
 /*
- * A second filter for sandboxes that may write where others on the host can reach and what they write belongs
- * to the host's root: no file of theirs may become set-uid or set-gid. System calls that carry a mode, where
- * it is, and where the flags are that make it count (-1: always). openat2 hides its mode in memory: it is
- * told not to exist, and everybody has a way without it.
+ * A second filter for sandboxes that may write where others on the host can reach and what they
+ * write belongs to the host's root: no file of theirs may become set-uid or set-gid. System calls
+ * that carry a mode, where it is, and where the flags are that make it count (-1: always). openat2
+ * hides its mode in memory: it is told not to exist, and everybody has a way without it.
  */
 static const struct {
     int number, mode, flags;
 } set_mode[] = {
 #ifdef SYS_chmod
-    {SYS_chmod, 1, -1}, {SYS_mknod, 1, -1}, {SYS_creat, 1, -1}, {SYS_open, 2, 1},
+    {SYS_chmod, 1, -1},  {SYS_mknod, 1, -1},    {SYS_creat, 1, -1},           {SYS_open, 2, 1},
 #endif
     {SYS_fchmod, 1, -1}, {SYS_fchmodat, 2, -1}, {452 /* fchmodat2 */, 2, -1}, {SYS_mknodat, 2, -1},
     {SYS_openat, 3, 2},
 };
 
 #define SET_ID (S_ISUID | S_ISGID)
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
-#define LOAD_ARG(n) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)(n)))
+#define LOAD(field) \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
+#define LOAD_ARG(n)                    \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, \
+             (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)(n)))
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
 
 static int forbid_set_id(void)
@@ -102,11 +107,12 @@ static int forbid_set_id(void)
     filter[n++] = (struct sock_filter)LOAD(nr);
     for (size_t i = 0; i < CAY_COUNT(set_mode); i++) {
         bool flags = set_mode[i].flags >= 0;
-        filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)set_mode[i].number, 0,
-                                                   flags ? 6 : 4);
+        filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+                                                   (uint32_t)set_mode[i].number, 0, flags ? 6 : 4);
         if (flags) {
             filter[n++] = (struct sock_filter)LOAD_ARG(set_mode[i].flags);
-            filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT | O_TMPFILE_BIT, 0, 3);
+            filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K,
+                                                       O_CREAT | O_TMPFILE_BIT, 0, 3);
         }
         filter[n++] = (struct sock_filter)LOAD_ARG(set_mode[i].mode);
         filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, SET_ID, 0, 1);

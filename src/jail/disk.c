@@ -26,24 +26,40 @@ static int make_fs(int file, uint64_t inodes, struct cay_error *err)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", 9);
     snprintf(count, sizeof(count), "%llu", (unsigned long long)inodes);
     /* No journal: what a sandbox wrote does not outlive it. */
-    char *argv[] = {"mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E",
-                    "lazy_itable_init=1,nodiscard,root_owner=0:0", "-N", count, path, NULL};
+    char *argv[] = {"mkfs.ext4",
+                    "-q",
+                    "-F",
+                    "-m",
+                    "0",
+                    "-O",
+                    "^has_journal,^resize_inode",
+                    "-E",
+                    "lazy_itable_init=1,nodiscard,root_owner=0:0",
+                    "-N",
+                    count,
+                    path,
+                    NULL};
     char *env[] = {"PATH=/usr/sbin:/sbin:/usr/bin:/bin", NULL};
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, file, 9);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    int failed = posix_spawnp(&child, access("/usr/sbin/mkfs.ext4", X_OK) == 0 ? "/usr/sbin/mkfs.ext4" : "/sbin/mkfs.ext4",
+    int failed = posix_spawnp(&child,
+                              access("/usr/sbin/mkfs.ext4", X_OK) == 0 ? "/usr/sbin/mkfs.ext4"
+                                                                       : "/sbin/mkfs.ext4",
                               &actions, NULL, argv, env);
     posix_spawn_file_actions_destroy(&actions);
     if (failed)
-        return cay_fail(err, CAY_E_UNSUPPORTED,
-                        "a disk larger than half of the memory needs mkfs.ext4 (package e2fsprogs): %s", strerror(failed));
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED,
+            "a disk larger than half of the memory needs mkfs.ext4 (package e2fsprogs): %s",
+            strerror(failed));
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return cay_fail_errno(err, errno, "cannot wait for mkfs.ext4");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return cay_fail(err, CAY_E_NO_SPACE, "mkfs.ext4 cannot make the sandbox's disk; is the host's disk full?");
+        return cay_fail(err, CAY_E_NO_SPACE,
+                        "mkfs.ext4 cannot make the sandbox's disk; is the host's disk full?");
     return 0;
 }
 
@@ -51,9 +67,11 @@ static int attach_loop(int file, char path[32], struct cay_error *err)
 {
     autofd int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     if (control < 0)
-        return cay_fail_errno(err, errno, "no loop devices; choose a disk of at most half of the memory");
+        return cay_fail_errno(err, errno,
+                              "no loop devices; choose a disk of at most half of the memory");
     for (int i = 0; i < LOOP_TRIES; i++) {
-        struct loop_config config = {.fd = (uint32_t)file, .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
+        struct loop_config config = {.fd = (uint32_t)file,
+                                     .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
         int n = ioctl(control, LOOP_CTL_GET_FREE);
         if (n < 0)
             return cay_fail_errno(err, errno, "no free loop device");
@@ -74,7 +92,8 @@ int disk_make(int dir, uint64_t bytes, uint64_t inodes, struct cay_error *err)
     if (file < 0)
         return cay_fail_errno(err, errno, "cannot make a file for the sandbox's disk");
     if (ftruncate(file, (off_t)bytes) < 0)
-        return cay_fail_errno(err, errno, "cannot make a disk of %llu bytes", (unsigned long long)bytes);
+        return cay_fail_errno(err, errno, "cannot make a disk of %llu bytes",
+                              (unsigned long long)bytes);
     if (make_fs(file, inodes, err) < 0)
         return -1;
     autofd int loop = attach_loop(file, path, err);

@@ -19,12 +19,13 @@ static int write_map(pid_t pid, const char *name, const struct jail_map *maps, s
     int used = 0;
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
     for (size_t i = 0; i < n; i++)
-        used += snprintf(text + used, sizeof(text) - (size_t)used, "%u %u %u\n", maps[i].inside, maps[i].outside,
-                         maps[i].count);
+        used += snprintf(text + used, sizeof(text) - (size_t)used, "%u %u %u\n", maps[i].inside,
+                         maps[i].outside, maps[i].count);
     return cay_write_file_at(AT_FDCWD, path, text);
 }
 
-/* Several ranges need the setuid helpers: they check the ranges against /etc/subuid and /etc/subgid. */
+/* Several ranges need the setuid helpers: they check the ranges against /etc/subuid and
+ * /etc/subgid. */
 static int run_helper(const char *program, pid_t pid, const struct jail_map *maps, size_t n,
                       struct cay_error *err)
 {
@@ -50,8 +51,8 @@ static int run_helper(const char *program, pid_t pid, const struct jail_map *map
         if (errno != EINTR)
             return cay_fail_errno(err, errno, "cannot wait for %s", program);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return cay_fail(err, CAY_E_DENIED, "%s refused the id range; look at /etc/subuid and /etc/subgid",
-                        program);
+        return cay_fail(err, CAY_E_DENIED,
+                        "%s refused the id range; look at /etc/subuid and /etc/subgid", program);
     return 0;
 }
 
@@ -75,7 +76,8 @@ int idmap_write(pid_t pid, const struct jail_plan *plan, struct cay_error *err)
     return 0;
 }
 
-int idmap_single(uint32_t uid, uint32_t to_uid, uint32_t gid, uint32_t to_gid, struct cay_error *err)
+int idmap_single(uint32_t uid, uint32_t to_uid, uint32_t gid, uint32_t to_gid,
+                 struct cay_error *err)
 {
     char path[64];
     const struct jail_map uids = {uid, to_uid, 1}, gids = {gid, to_gid, 1};

@@ -7,10 +7,13 @@
 
 #include "jail/jail.h"
 
-/* Writes the plan's maps for the new namespace of `pid`: directly, or through newuidmap and newgidmap. */
+/* Writes the plan's maps for the new namespace of `pid`: directly, or through newuidmap and
+ * newgidmap. */
 int idmap_write(pid_t pid, const struct jail_plan *plan, struct cay_error *err);
-/* A user namespace that exists only to shift owners on a mount: one uid, one gid. A descriptor or -1. */
-int idmap_single(uint32_t uid, uint32_t to_uid, uint32_t gid, uint32_t to_gid, struct cay_error *err);
+/* A user namespace that exists only to shift owners on a mount: one uid, one gid. A descriptor or
+ * -1. */
+int idmap_single(uint32_t uid, uint32_t to_uid, uint32_t gid, uint32_t to_gid,
+                 struct cay_error *err);
 /* Shifts a detached mount. -1 with errno: EINVAL where the file system cannot. */
 int idmap_tree(int tree, int userns);
 

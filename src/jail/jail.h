@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The jail: namespaces, root file system, capabilities, seccomp, and init started in the middle of it. The
- * keeper fills a plan, calls jail_start once, and gets back init's pidfd and socket. Everything that the
- * kernel keeps for the jail (mounts, namespaces) dies with init; only cgroups outlive it.
+ * The jail: namespaces, root file system, capabilities, seccomp, and init started in the middle of
+ * it. The keeper fills a plan, calls jail_start once, and gets back init's pidfd and socket.
+ * Everything that the kernel keeps for the jail (mounts, namespaces) dies with init; only cgroups
+ * outlive it.
  *
- * Root and rootless take the same path. They differ in three places only, all in start.c: who writes the
- * id map, whether mounts can be idmapped, and therefore whether the parent or the child opens the sources.
+ * Root and rootless take the same path. They differ in three places only, all in start.c: who
+ * writes the id map, whether mounts can be idmapped, and therefore whether the parent or the child
+ * opens the sources.
  */
 #ifndef CAY_JAIL_JAIL_H
 #define CAY_JAIL_JAIL_H
@@ -21,7 +23,8 @@
 struct jail_overlay {
     const char *lower;  /* host directory; resolved once, by the engine */
     const char *target; /* "/" first, then below it; must be a directory of the root */
-    const char *mask;   /* directory of whiteouts that hide parts of `lower`; NULL: nothing is hidden */
+    const char
+        *mask; /* directory of whiteouts that hide parts of `lower`; NULL: nothing is hidden */
 };
 
 struct jail_bind {
@@ -37,30 +40,31 @@ struct jail_map {
 
 struct jail_plan {
     const char *hostname;
-    const char *stage; /* an empty directory of ours: mount point of the scaffold in the child's own mount ns */
+    const char *stage; /* an empty directory of ours: mount point of the scaffold in the child's own
+                          mount ns */
     enum cay_profile profile;
     const struct jail_overlay *overlays;
     size_t n_overlays;
     const struct jail_bind *binds; /* parents before children */
     size_t n_binds;
-    int disk;                     /* detached mount that holds what is written; -1: a tmpfs of disk_bytes */
+    int disk; /* detached mount that holds what is written; -1: a tmpfs of disk_bytes */
     uint64_t disk_bytes, inodes;
-    uint64_t scratch_bytes;       /* of the scaffold's tmpfs when there is a disk: /dev/shm lies there */
-    uint64_t memory;              /* for /proc/meminfo and /dev/shm */
-    uint64_t cpus_milli;          /* for /proc/cpuinfo */
-    uint64_t fds, pids;           /* rlimits; pids only where there is no cgroup */
-    uint32_t user_uid, user_gid;  /* inside: who owns bind mounts */
+    uint64_t scratch_bytes; /* of the scaffold's tmpfs when there is a disk: /dev/shm lies there */
+    uint64_t memory;        /* for /proc/meminfo and /dev/shm */
+    uint64_t cpus_milli;    /* for /proc/cpuinfo */
+    uint64_t fds, pids;     /* rlimits; pids only where there is no cgroup */
+    uint32_t user_uid, user_gid; /* inside: who owns bind mounts */
     struct jail_map uids[3], gids[3];
     size_t n_uids, n_gids;
-    bool no_setid;                /* nothing may be made set-uid, set-gid or get file capabilities */
-    bool privileged;              /* root on the host: maps written directly, idmapped mounts */
-    struct cgroup *cgroup;        /* borrowed; begun, not finished */
-    /* Called while the child builds its root, on another CPU if there is one: finishes the cgroup, and
-     * whatever else the caller has to do before the sandbox is ready. What is written to `init` (borrowed)
-     * is what init finds when it starts. */
+    bool no_setid;         /* nothing may be made set-uid, set-gid or get file capabilities */
+    bool privileged;       /* root on the host: maps written directly, idmapped mounts */
+    struct cgroup *cgroup; /* borrowed; begun, not finished */
+    /* Called while the child builds its root, on another CPU if there is one: finishes the cgroup,
+     * and whatever else the caller has to do before the sandbox is ready. What is written to `init`
+     * (borrowed) is what init finds when it starts. */
     int (*meanwhile)(void *data, int init, struct cay_error *err);
     void *data;
-    int private_fds[2];           /* the caller's own: the child closes them first; -1: none */
+    int private_fds[2];               /* the caller's own: the child closes them first; -1: none */
     const void *init_image, *seccomp; /* seccomp: array of struct sock_filter */
     size_t init_size, seccomp_size;
 };
@@ -68,10 +72,10 @@ struct jail_plan {
 struct jail {
     pid_t pid; /* of init, on the host; meaningful while pidfd is open */
     int pidfd;
-    int sock;    /* to init */
-    int meminfo; /* to rewrite /proc/meminfo; -1 if there is none */
-    int disk;    /* the file system that holds what is written, for its numbers only */
-    int mounts;  /* holds the mount namespace; see start.c */
+    int sock;      /* to init */
+    int meminfo;   /* to rewrite /proc/meminfo; -1 if there is none */
+    int disk;      /* the file system that holds what is written, for its numbers only */
+    int mounts;    /* holds the mount namespace; see start.c */
     bool idmapped; /* image files show their own owners */
 };
 

@@ -49,7 +49,7 @@ long long probe_number(const char *path)
     return end == text ? -1 : value;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static void check_kernel(const struct probe_host *host, struct probe_result *out)
 {
@@ -62,7 +62,8 @@ static void check_kernel(const struct probe_host *host, struct probe_result *out
         probe_say(out, 1, "Linux 5.14 or newer has everything",
                   "Linux %s: no cgroup.kill, so killing a tree is slower", name.release);
     else
-        probe_say(out, 2, "install Linux 5.14 or newer", "Linux %s is too old: 5.12 is needed", name.release);
+        probe_say(out, 2, "install Linux 5.14 or newer", "Linux %s is too old: 5.12 is needed",
+                  name.release);
 }
 
 /* Calls that the engine cannot do without; each returns 0 when the kernel has it. */
@@ -83,7 +84,8 @@ static int try_pidfd(void)
 /* Asked for a group that is no descriptor: a kernel that knows the flag says so. */
 static int try_clone_into_cgroup(void)
 {
-    struct sys_clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = INT32_MAX};
+    struct sys_clone_args args = {
+        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = INT32_MAX};
     pid_t pid = sys_clone3(&args);
     if (pid == 0)
         _exit(0);
@@ -116,7 +118,8 @@ static void check_calls(const struct probe_host *host, struct probe_result *out)
         if (calls[i].try() == 0)
             continue;
         probe_say(out, 2,
-                  "install Linux 5.14 or newer; inside a container, its seccomp profile must allow the call",
+                  "install Linux 5.14 or newer; inside a container, its seccomp profile must allow "
+                  "the call",
                   "%s does not work: %s", calls[i].name, strerror(errno));
         return;
     }
@@ -143,12 +146,14 @@ static void check_cgroup(const struct probe_host *host, struct probe_result *out
     cgroup_host_find(&cg);
     switch (cg.kind) {
     case CGROUP_V2:
-        probe_say(out, 0, "", "cgroup v2 below %s: memory, pids, cpu, io, freeze, kill", cg.parent[0]);
+        probe_say(out, 0, "", "cgroup v2 below %s: memory, pids, cpu, io, freeze, kill",
+                  cg.parent[0]);
         return;
     case CGROUP_HYBRID:
         probe_say(out, *cg.parent[CGROUP_CPU] ? 0 : 1,
                   *cg.parent[CGROUP_CPU] ? "" : "mount the cpu controller",
-                  "hybrid: v1 memory, pids%s%s; v2 freeze, kill", *cg.parent[CGROUP_CPU] ? ", cpu" : "",
+                  "hybrid: v1 memory, pids%s%s; v2 freeze, kill",
+                  *cg.parent[CGROUP_CPU] ? ", cpu" : "",
                   *cg.parent[CGROUP_IO] ? ", io numbers" : "");
         return;
     case CGROUP_NONE:
@@ -157,7 +162,8 @@ static void check_cgroup(const struct probe_host *host, struct probe_result *out
     probe_say(
         out, host->root ? 2 : 1,
         host->root
-            ? "mount cgroup2 at /sys/fs/cgroup; inside a container, give it a writable cgroup of its own"
+            ? "mount cgroup2 at /sys/fs/cgroup; inside a container, give it a writable cgroup of "
+              "its own"
             : "start it with `systemd-run --user --scope -p Delegate=yes cay ...`, or run as root",
         "no memory, pids and cpu limits: %.120s", cg.why);
 }
@@ -216,7 +222,8 @@ static void check_sub_ids(const struct probe_host *host, struct probe_result *ou
                   "install the package uidmap, and as root: usermod --add-subuids 100000-165535 "
                   "--add-subgids 100000-165535 USER",
                   "%s: sandboxes have a single user id, so changing user and apt do not work",
-                  tools ? "fewer than 65536 sub-ids in /etc/subuid or /etc/subgid" : "no newuidmap");
+                  tools ? "fewer than 65536 sub-ids in /etc/subuid or /etc/subgid"
+                        : "no newuidmap");
 }
 
 static void check_loop(const struct probe_host *host, struct probe_result *out)
@@ -259,7 +266,8 @@ static bool mount_options(const char *path, char *type, char *options, size_t si
 static void check_quota(const struct probe_host *host, struct probe_result *out)
 {
     char type[32], options[1024];
-    const char *path = host->state_dir && access(host->state_dir, F_OK) == 0 ? host->state_dir : "/var/lib";
+    const char *path =
+        host->state_dir && access(host->state_dir, F_OK) == 0 ? host->state_dir : "/var/lib";
     if (!mount_options(path, type, options, sizeof(options)))
         probe_say(out, 1, "", "cannot tell what file system %s is on", path);
     else if (strstr(options, ",prjquota,") || strstr(options, ",pquota,"))
@@ -276,12 +284,12 @@ static void check_state(const struct probe_host *host, struct probe_result *out)
     else if (statvfs(host->state_dir, &fs) < 0 && errno == ENOENT)
         probe_say(out, 0, "", "%s will be made", host->state_dir);
     else if (faccessat(AT_FDCWD, host->state_dir, R_OK | W_OK | X_OK, AT_EACCESS) < 0)
-        probe_say(out, 2, "choose another with CAY_STATE_DIR, or run as its owner", "%s: %s", host->state_dir,
-                  strerror(errno));
+        probe_say(out, 2, "choose another with CAY_STATE_DIR, or run as its owner", "%s: %s",
+                  host->state_dir, strerror(errno));
     else {
         unsigned long long mib = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
-        probe_say(out, mib < 256, mib < 256 ? "make room, or set CAY_STATE_DIR" : "", "%s, %llu MiB free",
-                  host->state_dir, mib);
+        probe_say(out, mib < 256, mib < 256 ? "make room, or set CAY_STATE_DIR" : "",
+                  "%s, %llu MiB free", host->state_dir, mib);
     }
 }
 
@@ -292,7 +300,8 @@ static void check_landlock(const struct probe_host *host, struct probe_result *o
     if (abi > 0)
         probe_say(out, 0, "", "ABI %ld, for programs that confine themselves", abi);
     else
-        probe_say(out, 0, "", "not in this kernel; programs that confine themselves with it go without");
+        probe_say(out, 0, "",
+                  "not in this kernel; programs that confine themselves with it go without");
 }
 
 static void check_ptrace(const struct probe_host *host, struct probe_result *out)
@@ -301,7 +310,8 @@ static void check_ptrace(const struct probe_host *host, struct probe_result *out
     long long scope = probe_number("/proc/sys/kernel/yama/ptrace_scope");
     if (scope >= 2)
         probe_say(out, 1, "set kernel.yama.ptrace_scope to 0 or 1 with sysctl",
-                  "kernel.yama.ptrace_scope is %lld: gdb and strace do not work in sandboxes", scope);
+                  "kernel.yama.ptrace_scope is %lld: gdb and strace do not work in sandboxes",
+                  scope);
     else
         probe_say(out, 0, "", "gdb and strace work in sandboxes (not in the strict profile)");
 }
@@ -310,7 +320,8 @@ static void check_kvm(const struct probe_host *host, struct probe_result *out)
 {
     (void)host;
     bool there = access("/dev/kvm", R_OK | W_OK) == 0;
-    probe_say(out, 0, "", there ? "/dev/kvm is usable; nothing needs it" : "no /dev/kvm; nothing needs it");
+    probe_say(out, 0, "",
+              there ? "/dev/kvm is usable; nothing needs it" : "no /dev/kvm; nothing needs it");
 }
 
 static long long available_mib(void)
@@ -322,7 +333,8 @@ static long long available_mib(void)
     return line ? strtoll(line + 13, NULL, 10) / 1024 : -1;
 }
 
-/* Which limit of the host is reached first by idle sandboxes: keeper + init, 1 MiB, one of each namespace. */
+/* Which limit of the host is reached first by idle sandboxes: keeper + init, 1 MiB, one of each
+ * namespace. */
 static void check_capacity(const struct probe_host *host, struct probe_result *out)
 {
     static const struct {
@@ -355,7 +367,7 @@ static void check_capacity(const struct probe_host *host, struct probe_result *o
               "about %lld idle sandboxes, then %s ends it", best, name);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -383,7 +395,8 @@ static const struct {
 
 _Static_assert(CAY_COUNT(checks) <= PROBE_MAX, "PROBE_MAX is too small");
 
-/* The child sends its whole result with one write: smaller than PIPE_BUF, so it comes whole or not at all. */
+/* The child sends its whole result with one write: smaller than PIPE_BUF, so it comes whole or not
+ * at all. */
 static void run_forked(probe_check *check, const struct probe_host *host, struct probe_result *out)
 {
     int ends[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this host can do for sandboxes, and what it costs where it cannot: `cay doctor`. Nothing here is on
- * the way of a create, which simply tries; and nothing changes the host: whatever could leave a trace is
- * tried in a child with its own namespaces.
+ * What this host can do for sandboxes, and what it costs where it cannot: `cay doctor`. Nothing
+ * here is on the way of a create, which simply tries; and nothing changes the host: whatever could
+ * leave a trace is tried in a child with its own namespaces.
  */
 #ifndef CAY_JAIL_PROBE_H
 #define CAY_JAIL_PROBE_H
@@ -21,7 +21,7 @@ struct probe_result {
 /* Runs every check, in a fixed order; returns how many results were written. */
 size_t probe_all(const char *state_dir, struct probe_result *out, size_t max);
 
-/* ---- between probe.c and probe_try.c -------------------------------------------------------------- */
+/* ---- between probe.c and probe_try.c --------------------------------------------------------- */
 
 struct probe_host {
     const char *state_dir;

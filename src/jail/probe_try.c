@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The checks of `cay doctor` that have to try something: each runs in a child that ends right after, so
- * that namespaces, mounts and filters go with it.
+ * The checks of `cay doctor` that have to try something: each runs in a child that ends right
+ * after, so that namespaces, mounts and filters go with it.
  */
 #include "jail/probe.h"
 
@@ -16,7 +16,8 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
-/* Becomes root of a new user namespace that maps only this user. 0, or -1 with errno and the step. */
+/* Becomes root of a new user namespace that maps only this user. 0, or -1 with errno
+ * and the step. */
 static int become_inner_root(int more_flags, const char **step)
 {
     char map[64];
@@ -49,18 +50,21 @@ static const struct {
     bool (*closed)(long long value);
     const char *advice;
 } closed_by[] = {
-    {"/proc/sys/user/max_user_namespaces", is_zero, "set user.max_user_namespaces above 0 with sysctl"},
+    {"/proc/sys/user/max_user_namespaces", is_zero,
+     "set user.max_user_namespaces above 0 with sysctl"},
     {"/proc/sys/kernel/unprivileged_userns_clone", is_zero,
      "set kernel.unprivileged_userns_clone=1 with sysctl, or run as root"},
     {"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", is_one,
-     "set kernel.apparmor_restrict_unprivileged_userns=0 with sysctl, install an AppArmor profile with "
+     "set kernel.apparmor_restrict_unprivileged_userns=0 with sysctl, install an AppArmor profile "
+     "with "
      "`userns,` for the cay programs, or run as root"},
 };
 
 void probe_user_namespace(const struct probe_host *host, struct probe_result *out)
 {
-    const char *step, *advice = "the kernel needs CONFIG_USER_NS; inside a container, its seccomp profile "
-                                "and capabilities must allow namespaces";
+    const char *step,
+        *advice = "the kernel needs CONFIG_USER_NS; inside a container, its seccomp profile "
+                  "and capabilities must allow namespaces";
     /* The second unshare shows that capabilities count in there: AppArmor may have taken them. */
     if (become_inner_root(0, &step) == 0) {
         step = "using one";
@@ -100,7 +104,8 @@ void probe_overlay(const struct probe_host *host, struct probe_result *out)
     int result = private_tmpfs(&step);
     if (result == 0) {
         step = "overlay";
-        result = mkdir("lower", 0755) | mkdir("upper", 0755) | mkdir("work", 0755) | mkdir("all", 0755);
+        result =
+            mkdir("lower", 0755) | mkdir("upper", 0755) | mkdir("work", 0755) | mkdir("all", 0755);
         if (result == 0)
             result = (int)syscall(SYS_mount, "overlay", "all", "overlay", 0,
                                   "lowerdir=lower,upperdir=upper,workdir=work,userxattr");
@@ -124,10 +129,11 @@ void probe_tmpfs_xattr(const struct probe_host *host, struct probe_result *out)
     if (result == 0)
         probe_say(out, 0, "", "tmpfs keeps user attributes");
     else
-        probe_say(out, 1, "needs Linux 6.6 with CONFIG_TMPFS_XATTR",
-                  "no user attributes on tmpfs (%s): a directory of the image that was removed cannot be "
-                  "made again",
-                  step);
+        probe_say(
+            out, 1, "needs Linux 6.6 with CONFIG_TMPFS_XATTR",
+            "no user attributes on tmpfs (%s): a directory of the image that was removed cannot be "
+            "made again",
+            step);
 }
 
 /* A user namespace with a range of ids, held by a process that waits to be killed. */
@@ -179,7 +185,8 @@ void probe_idmap(const struct probe_host *host, struct probe_result *out)
             continue;
         if (tree < 0 || ns < 0 || sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0) {
             probe_say(out, 1, "needs Linux 5.12 (6.3 for tmpfs) and ext4, xfs, btrfs or tmpfs",
-                      "no idmapped mounts of %s (%s): its files appear as nobody's and cannot be changed inside",
+                      "no idmapped mounts of %s (%s): its files appear as nobody's and cannot be "
+                      "changed inside",
                       paths[i], strerror(errno));
             goto out;
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * /proc, /sys and /dev of a sandbox. What describes or steers the host is covered by engine-owned empty
- * objects from the scaffold (never by the sandbox's own /dev/null) or made read-only; the ucount limits
- * that refuse nested namespaces are written here, through a view of /proc/sys from before that.
+ * /proc, /sys and /dev of a sandbox. What describes or steers the host is covered by engine-owned
+ * empty objects from the scaffold (never by the sandbox's own /dev/null) or made read-only; the
+ * ucount limits that refuse nested namespaces are written here, through a view of /proc/sys from
+ * before that.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -20,33 +21,35 @@
 #define MAX_TERMINALS "64"
 
 /*
- * Covered where it exists: what the sandbox's root could otherwise read of the host. What belongs to the
- * host's root alone (kcore, kmsg, timer_list, sysrq-trigger, everything below irq, ...) needs no cover: no id
- * of the sandbox is that root, and the kernel refuses. /proc/sys is different: some of it belongs to the
- * sandbox's own namespaces, so it is made read-only as a whole.
- * The nested profile leaves /proc as the kernel has it: a namespace inside could not mount its own /proc
- * otherwise.
+ * Covered where it exists: what the sandbox's root could otherwise read of the host. What belongs
+ * to the host's root alone (kcore, kmsg, timer_list, sysrq-trigger, everything below irq, ...)
+ * needs no cover: no id of the sandbox is that root, and the kernel refuses. /proc/sys is
+ * different: some of it belongs to the sandbox's own namespaces, so it is made read-only as a
+ * whole. The nested profile leaves /proc as the kernel has it: a namespace inside could not mount
+ * its own /proc otherwise.
  */
 static const char *const proc_covers[] = {
-    "keys", "key-users", "kallsyms", "interrupts", "acpi", "scsi", "asound", "sched_debug", "latency_stats",
-    "pressure",
+    "keys", "key-users", "kallsyms",    "interrupts",    "acpi",
+    "scsi", "asound",    "sched_debug", "latency_stats", "pressure",
 };
 
-/* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own interfaces. */
+/* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own
+ * interfaces. */
 static const char *const sys_shown[] = {"devices/system", "devices/virtual/net", "class/net"};
 
 static const struct {
     const char *name;
     unsigned major, minor;
 } devices[] = {
-    {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+    {"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+    {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
 };
 
 static const struct {
     const char *name, *target;
 } dev_links[] = {
-    {"fd", "/proc/self/fd"},           {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-    {"stderr", "/proc/self/fd/2"},     {"ptmx", "pts/ptmx"},         {"core", "/proc/kcore"},
+    {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+    {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},         {"core", "/proc/kcore"},
 };
 
 struct fs_option {
@@ -59,8 +62,9 @@ static int make_fs(const char *type, const struct fs_option *options, size_t n, 
     if (fs < 0)
         return -1;
     for (size_t i = 0; i < n; i++) {
-        int done = options[i].value ? sys_fsconfig(fs, FSCONFIG_SET_STRING, options[i].key, options[i].value, 0)
-                                    : sys_fsconfig(fs, FSCONFIG_SET_FLAG, options[i].key, NULL, 0);
+        int done = options[i].value
+                       ? sys_fsconfig(fs, FSCONFIG_SET_STRING, options[i].key, options[i].value, 0)
+                       : sys_fsconfig(fs, FSCONFIG_SET_FLAG, options[i].key, NULL, 0);
         if (done < 0)
             return -1;
     }
@@ -101,21 +105,25 @@ static int cover_empty(int stage, int dir, const char *name)
 
 static int make_covers(struct jail_root *root)
 {
-    return mknodat(root->stage, "empty", S_IFREG | 0444, 0) < 0 || mkdirat(root->stage, "empty.d", 0555) < 0 ? -1 : 0;
+    return mknodat(root->stage, "empty", S_IFREG | 0444, 0) < 0 ||
+                   mkdirat(root->stage, "empty.d", 0555) < 0
+               ? -1
+               : 0;
 }
 
 int jail_meminfo(char *out, size_t size, uint64_t limit, uint64_t used)
 {
     unsigned long long total = limit / 1024, free_kib = (limit - CAY_MIN(used, limit)) / 1024;
-    return snprintf(out, size,
-                    "MemTotal:       %8llu kB\nMemFree:        %8llu kB\nMemAvailable:   %8llu kB\n"
-                    "Buffers:               0 kB\nCached:                0 kB\nSwapCached:            0 kB\n"
-                    "Active:         %8llu kB\nInactive:              0 kB\nSwapTotal:             0 kB\n"
-                    "SwapFree:              0 kB\nDirty:                 0 kB\nWriteback:             0 kB\n"
-                    "AnonPages:      %8llu kB\nMapped:                0 kB\nShmem:                 0 kB\n"
-                    "SReclaimable:          0 kB\nCommitLimit:    %8llu kB\nCommitted_AS:   %8llu kB\n"
-                    "Hugepagesize:       2048 kB\n",
-                    total, free_kib, free_kib, total - free_kib, total - free_kib, total, total - free_kib);
+    return snprintf(
+        out, size,
+        "MemTotal:       %8llu kB\nMemFree:        %8llu kB\nMemAvailable:   %8llu kB\n"
+        "Buffers:               0 kB\nCached:                0 kB\nSwapCached:            0 kB\n"
+        "Active:         %8llu kB\nInactive:              0 kB\nSwapTotal:             0 kB\n"
+        "SwapFree:              0 kB\nDirty:                 0 kB\nWriteback:             0 kB\n"
+        "AnonPages:      %8llu kB\nMapped:                0 kB\nShmem:                 0 kB\n"
+        "SReclaimable:          0 kB\nCommitLimit:    %8llu kB\nCommitted_AS:   %8llu kB\n"
+        "Hugepagesize:       2048 kB\n",
+        total, free_kib, free_kib, total - free_kib, total - free_kib, total, total - free_kib);
 }
 
 static int cover_meminfo(const struct jail_plan *plan, struct jail_root *root, int proc)
@@ -183,7 +191,7 @@ static int mount_proc(const struct jail_plan *plan, struct jail_root *root, stru
 static int make_dirs(int dir, const char *path)
 {
     char part[64];
-    for (const char *slash = path; slash; ) {
+    for (const char *slash = path; slash;) {
         slash = strchr(slash + 1, '/');
         snprintf(part, sizeof(part), "%.*s", slash ? (int)(slash - path) : (int)strlen(path), path);
         if (mkdirat(dir, part, 0555) < 0 && errno != EEXIST)
@@ -192,8 +200,8 @@ static int make_dirs(int dir, const char *path)
     return 0;
 }
 
-/* An empty directory of ours with a few subtrees of sysfs in it. A host whose own /sys is partly covered does
- * not let us mount one: then it stays empty. */
+/* An empty directory of ours with a few subtrees of sysfs in it. A host whose own /sys is partly
+ * covered does not let us mount one: then it stays empty. */
 static int mount_sys(const struct jail_root *root, struct cay_error *err)
 {
     autofd int target = plain_target(root->root, "sys", err);
@@ -210,14 +218,16 @@ static int mount_sys(const struct jail_root *root, struct cay_error *err)
     autofd int sys = make_fs("sysfs", NULL, 0, HARDENED | MOUNT_ATTR_RDONLY);
     if (sys < 0)
         return errno == EPERM ? 0 : cay_fail_errno(err, errno, "cannot mount /sys");
-    autofd int shown = sys_openat2(root->root, "sys", O_PATH | O_DIRECTORY, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+    autofd int shown = sys_openat2(root->root, "sys", O_PATH | O_DIRECTORY, 0,
+                                   RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
     for (size_t i = 0; i < CAY_COUNT(sys_shown); i++)
         if (cover_with(sys, sys_shown[i], shown, sys_shown[i]) < 0 && errno != ENOENT)
             return cay_fail_errno(err, errno, "cannot mount /sys/%s", sys_shown[i]);
     return 0;
 }
 
-/* Device nodes cannot be made in a user namespace: the host's are mounted, after a look at what they are. */
+/* Device nodes cannot be made in a user namespace: the host's are mounted, after a look at what
+ * they are. */
 static int mount_device(int dev, size_t i)
 {
     char path[32];
@@ -235,8 +245,8 @@ static int mount_device(int dev, size_t i)
 
 static int fill_dev(int dev)
 {
-    const struct fs_option options[] = {{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"},
-                                        {"max", MAX_TERMINALS}};
+    const struct fs_option options[] = {
+        {"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"max", MAX_TERMINALS}};
     for (size_t i = 0; i < CAY_COUNT(devices); i++)
         if (mount_device(dev, i) < 0)
             return -1;
@@ -244,13 +254,16 @@ static int fill_dev(int dev)
         if (symlinkat(dev_links[i].target, dev, dev_links[i].name) < 0)
             return -1;
     /* Counted as memory and as disk: it lies in the scaffold, as all of /dev does. */
-    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0 || fchmodat(dev, "shm", 01777, 0) < 0)
+    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0 ||
+        fchmodat(dev, "shm", 01777, 0) < 0)
         return -1;
-    autofd int pts = make_fs("devpts", options, CAY_COUNT(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    autofd int pts =
+        make_fs("devpts", options, CAY_COUNT(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     return pts < 0 ? -1 : sys_move_mount(pts, "", dev, "pts");
 }
 
-/* A directory of the scaffold, which is a tmpfs with a cap: another file system would only cost time. */
+/* A directory of the scaffold, which is a tmpfs with a cap: another file system would only cost
+ * time. */
 static int mount_dev(const struct jail_root *root, struct cay_error *err)
 {
     autofd int target = plain_target(root->root, "dev", err);
@@ -275,8 +288,10 @@ int pseudo_mount(const struct jail_plan *plan, struct jail_root *root, struct ca
 
 int pseudo_close(const struct jail_plan *plan, const struct jail_root *root, struct cay_error *err)
 {
-    /* The other kinds of namespaces need a capability that only a user namespace of one's own could give. */
-    if (plan->profile != CAY_PROFILE_NESTED && cay_write_file_at(root->proc, "max_user_namespaces", "0") < 0)
+    /* The other kinds of namespaces need a capability that only a user namespace of one's own could
+     * give. */
+    if (plan->profile != CAY_PROFILE_NESTED &&
+        cay_write_file_at(root->proc, "max_user_namespaces", "0") < 0)
         return cay_fail_errno(err, errno, "cannot forbid nested namespaces");
     return 0;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sandbox's root: a scaffold tmpfs that only the engine can name, overlays on top of the image, bind
- * mounts, and the pivot. Built by descriptors: every path inside the image is opened once with openat2
- * (RESOLVE_IN_ROOT, no magic links) and mounts go onto that descriptor, so an image that plants symbolic
- * links at mount targets gets nothing outside of itself.
+ * The sandbox's root: a scaffold tmpfs that only the engine can name, overlays on top of the image,
+ * bind mounts, and the pivot. Built by descriptors: every path inside the image is opened once with
+ * openat2 (RESOLVE_IN_ROOT, no magic links) and mounts go onto that descriptor, so an image that
+ * plants symbolic links at mount targets gets nothing outside of itself.
  *
- * The scaffold:   l<i>  lower layer of overlay i        u<i>, w<i>  its upper and work directory
- *                 m<i>  whiteouts for it, if any
- *                 root  where the sandbox's / is put     d           the disk, when it is not this tmpfs
+ * The scaffold:
+ *   l<i>        lower layer of overlay i        m<i>  whiteouts for it, if any
+ *   u<i>, w<i>  its upper and work directory    d     the disk, when it is not this tmpfs
+ *   root        where the sandbox's / is put    dev, sys, empty, meminfo ...  see pseudo.c
  */
 #include "base/err.h"
 #include "base/limits.h"
@@ -36,7 +37,8 @@ static int mount_stage(const struct jail_plan *plan, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot make a tmpfs");
     config(fs, "mode", "0755");
     /* It holds the upper layers, unless there is a disk; and /dev/shm, in any case. */
-    uint64_t size = plan->disk < 0 ? plan->disk_bytes : CAY_MIN(plan->disk_bytes, plan->scratch_bytes);
+    uint64_t size =
+        plan->disk < 0 ? plan->disk_bytes : CAY_MIN(plan->disk_bytes, plan->scratch_bytes);
     snprintf(number, sizeof(number), "%llu", (unsigned long long)size);
     config(fs, "size", number);
     snprintf(number, sizeof(number), "%llu", (unsigned long long)plan->inodes);
@@ -51,8 +53,8 @@ static int mount_stage(const struct jail_plan *plan, struct cay_error *err)
     return steal_fd(&tree);
 }
 
-static int attach_lower(const struct jail_plan *plan, const struct jail_trees *trees, size_t i, char *lower,
-                        size_t size, struct cay_error *err)
+static int attach_lower(const struct jail_plan *plan, const struct jail_trees *trees, size_t i,
+                        char *lower, size_t size, struct cay_error *err)
 {
     if (trees->overlays[i] < 0) {
         /* Rootless: the kernel takes the path itself, as this mount namespace has it. */
@@ -61,7 +63,8 @@ static int attach_lower(const struct jail_plan *plan, const struct jail_trees *t
     }
     snprintf(lower, size, "l%zu", i);
     if (mkdir(lower, 0755) < 0 || sys_move_mount(trees->overlays[i], "", AT_FDCWD, lower) < 0)
-        return cay_fail_errno(err, errno, "cannot attach the image layer %s", plan->overlays[i].lower);
+        return cay_fail_errno(err, errno, "cannot attach the image layer %s",
+                              plan->overlays[i].lower);
     if (trees->masks[i] < 0)
         return 0;
     char mask[16];
@@ -90,22 +93,25 @@ static int make_overlay(const struct jail_plan *plan, const struct jail_trees *t
 
     autofd int fs = sys_fsopen("overlay");
     if (fs < 0)
-        return cay_fail_errno(err, errno, "the kernel has no overlayfs; load it with 'modprobe overlay'");
+        return cay_fail_errno(err, errno,
+                              "the kernel has no overlayfs; load it with 'modprobe overlay'");
     if (config(fs, "lowerdir", lower) < 0 || config(fs, "upperdir", upper) < 0 ||
         config(fs, "workdir", work) < 0 || config(fs, "userxattr", NULL) < 0 ||
         sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return cay_fail_errno(err, errno, "cannot make an overlay over %s", plan->overlays[i].lower);
+        return cay_fail_errno(err, errno, "cannot make an overlay over %s",
+                              plan->overlays[i].lower);
     int tree = sys_fsmount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
     return tree < 0 ? cay_fail_errno(err, errno, "cannot mount an overlay") : tree;
 }
 
-int rootfs_build(const struct jail_plan *plan, const struct jail_trees *trees, struct jail_root *root,
-                 struct cay_error *err)
+int rootfs_build(const struct jail_plan *plan, const struct jail_trees *trees,
+                 struct jail_root *root, struct cay_error *err)
 {
     root->stage = mount_stage(plan, err);
     if (root->stage < 0)
         return -1;
-    if (plan->disk >= 0 && (mkdir("d", 0755) < 0 || sys_move_mount(plan->disk, "", AT_FDCWD, "d") < 0))
+    if (plan->disk >= 0 &&
+        (mkdir("d", 0755) < 0 || sys_move_mount(plan->disk, "", AT_FDCWD, "d") < 0))
         return cay_fail_errno(err, errno, "cannot attach the sandbox's disk");
     root->disk = plan->disk >= 0 ? plan->disk : root->stage;
     if (mkdir("root", 0755) < 0)
@@ -129,7 +135,8 @@ int rootfs_build(const struct jail_plan *plan, const struct jail_trees *trees, s
     return 0;
 }
 
-/* The last component is made beneath its parent's descriptor: file or directory as the source is. */
+/* The last component is made beneath its parent's descriptor: file or directory as
+ * the source is. */
 static int make_target(int root, const char *path, bool directory, struct cay_error *err)
 {
     char part[CAY_MAX_PATH];
@@ -148,7 +155,8 @@ static int make_target(int root, const char *path, bool directory, struct cay_er
                 return cay_fail_errno(err, errno, "cannot make the mount target %s", path);
             int made = 0;
             if (last && !directory) {
-                autofd int file = openat(parent, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+                autofd int file =
+                    openat(parent, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
                 made = file;
             } else {
                 made = mkdirat(parent, name, 0755);
@@ -175,13 +183,14 @@ int rootfs_target(int root, const char *path, bool directory, struct cay_error *
     if (target < 0 || fstat(target, &st) < 0)
         return cay_fail_errno(err, errno, "cannot use %s of the image as a mount target", path);
     if (!directory && !S_ISREG(st.st_mode))
-        return cay_fail(err, CAY_E_INVALID, "mount target %s of the image is not a plain file", path);
+        return cay_fail(err, CAY_E_INVALID, "mount target %s of the image is not a plain file",
+                        path);
     return steal_fd(&target);
 }
 
 /*
- * Rootless: the parent's descriptor belongs to the parent's mount namespace and cannot be cloned here.
- * The path is opened again in ours and must be the very same file.
+ * Rootless: the parent's descriptor belongs to the parent's mount namespace and cannot be cloned
+ * here. The path is opened again in ours and must be the very same file.
  */
 static int reopen_tree(int source, unsigned flags, struct cay_error *err)
 {
@@ -217,7 +226,8 @@ static int mount_bind(const struct jail_bind *bind, int given, const struct jail
     int tree = given < 0 ? own : given;
     struct stat st;
     struct mount_attr attr = {
-        .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0),
+        .attr_set =
+            MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0),
         .propagation = 1 << 18, /* MS_PRIVATE */
     };
     if (tree < 0)
@@ -234,8 +244,8 @@ static int mount_bind(const struct jail_bind *bind, int given, const struct jail
     return 0;
 }
 
-int rootfs_binds(const struct jail_plan *plan, const struct jail_trees *trees, const struct jail_root *root,
-                 struct cay_error *err)
+int rootfs_binds(const struct jail_plan *plan, const struct jail_trees *trees,
+                 const struct jail_root *root, struct cay_error *err)
 {
     for (size_t i = 0; i < plan->n_binds; i++)
         if (mount_bind(&plan->binds[i], trees->binds[i], root, err) < 0)

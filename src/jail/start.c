@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jail_start: one clone3 makes all namespaces; the parent maps ids and, as root, makes the shifted mounts;
- * the child builds the root, gives everything up and becomes init.
+ * jail_start: one clone3 makes all namespaces; the parent maps ids and, as root, makes the shifted
+ * mounts; the child builds the root, gives everything up and becomes init.
  *
  *   parent                              child
  *   clone3 ---------------------------> (waits)
@@ -10,8 +10,8 @@
  *   <------- ready (+ disk, meminfo) -- capabilities, seccomp
  *   <------------- end of file -------- exec of init from a sealed memfd
  *
- * The wire between them is a SOCK_SEQPACKET pair that the exec closes. A struct cay_error from the child
- * ends it all; the child is trusted until it executes init, which nothing untrusted precedes.
+ * The wire between them is a SOCK_SEQPACKET pair that the exec closes. A struct cay_error from the
+ * child ends it all; the child is trusted until it executes init, which nothing untrusted precedes.
  */
 #include "base/err.h"
 #include "base/limits.h"
@@ -34,7 +34,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+#define NAMESPACES \
+    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
 #define MAX_TREES (2 * JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS)
 
@@ -45,7 +46,8 @@ struct wires {
     int sync[2]; /* 0: parent, 1: child */
     int init[2]; /* 0: parent (keeper), 1: init */
     int exe;     /* sealed memfd with init's program */
-    int cgroup;  /* detached read-only mount of the sandbox's cgroup, for CLONE_INTO_CGROUP by init */
+    int cgroup;  /* detached read-only mount of the sandbox's cgroup, for
+                  * CLONE_INTO_CGROUP by init */
 };
 
 static void wires_done(struct wires *wires)
@@ -58,9 +60,10 @@ static void wires_done(struct wires *wires)
     close_fd(&wires->cgroup);
 }
 
-/* ---- the child -------------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
-static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees *trees, struct cay_error *err)
+static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees *trees,
+                      struct cay_error *err)
 {
     int fds[MAX_TREES];
     size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0, used = 0;
@@ -81,9 +84,9 @@ static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees 
 }
 
 /*
- * Takes what the parent made meanwhile: init's program, the view of the cgroup for init ('c': rootless there is
- * none, see rootfs_cgroup), and the v1 groups to enter. The cgroup namespace comes last: its root is where we
- * are.
+ * Takes what the parent made meanwhile: init's program, the view of the cgroup for init ('c':
+ * rootless there is none, see rootfs_cgroup), and the v1 groups to enter. The cgroup namespace
+ * comes last: its root is where we are.
  */
 static int enter_cgroups(struct wires *wires, struct cay_error *err)
 {
@@ -114,8 +117,8 @@ static int loopback_up(struct cay_error *err)
 
 static int become_root(const struct jail_plan *plan, struct cay_error *err)
 {
-    /* Where setgroups was given up for the map, the kernel refuses it; the caller's groups then stay, which
-     * grant nothing that the caller himself did not have. */
+    /* Where setgroups was given up for the map, the kernel refuses it; the caller's groups then
+     * stay, which grant nothing that the caller himself did not have. */
     if (setgroups(0, NULL) < 0 && (plan->privileged || plan->n_uids > 1))
         return cay_fail_errno(err, errno, "cannot drop groups");
     if (syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
@@ -179,7 +182,8 @@ static int build(const struct jail_plan *plan, struct wires *wires, struct cay_e
         return cay_fail_errno(err, errno, "cannot open /dev/null");
     if (arrange_fds(wires, null, err) < 0 || confine(plan, err) < 0)
         return -1;
-    /* Whoever kills the keeper kills the sandbox; set last, a change of credentials would clear it. */
+    /* Whoever kills the keeper kills the sandbox; set last, a change of credentials
+     * would clear it. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return cay_fail_errno(err, errno, "cannot tie init to the keeper");
     return 0;
@@ -190,8 +194,8 @@ _Noreturn static void child(const struct jail_plan *plan, struct wires *wires)
     struct cay_error err = {0};
     bool has_cgroup = cgroup_dir(plan->cgroup) >= 0;
     sigset_t none;
-    /* If the parent dies, everything that we read from must end: nothing of ours may hold its other side, nor
-     * the parent's own connections and locks. */
+    /* If the parent dies, everything that we read from must end: nothing of ours may hold its other
+     * side, nor the parent's own connections and locks. */
     close_fd(&wires->sync[0]);
     close_fd(&wires->init[0]);
     for (size_t i = 0; i < CAY_COUNT(plan->private_fds); i++)
@@ -210,7 +214,7 @@ _Noreturn static void child(const struct jail_plan *plan, struct wires *wires)
     _exit(1);
 }
 
-/* ---- the parent ------------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 /* init's program as a sealed memfd: nothing can write it, not even through /proc/1/exe. */
 static int seal_init(const struct jail_plan *plan, struct cay_error *err)
@@ -219,7 +223,8 @@ static int seal_init(const struct jail_plan *plan, struct cay_error *err)
     if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
         fd = memfd_create("cay-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     autofd int owned = fd;
-    if (owned < 0 || cay_write_all(owned, plan->init_image, plan->init_size) < 0 || fchmod(owned, 0555) < 0 ||
+    if (owned < 0 || cay_write_all(owned, plan->init_image, plan->init_size) < 0 ||
+        fchmod(owned, 0555) < 0 ||
         fcntl(owned, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
         return cay_fail_errno(err, errno, "cannot make a sealed copy of init");
     return steal_fd(&owned);
@@ -228,15 +233,17 @@ static int seal_init(const struct jail_plan *plan, struct cay_error *err)
 static int wires_init(struct wires *wires, struct cay_error *err)
 {
     *wires = (struct wires){{-1, -1}, {-1, -1}, -1, -1};
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires->sync) < 0 || sock_pair(wires->init) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires->sync) < 0 ||
+        sock_pair(wires->init) < 0)
         return cay_fail_errno(err, errno, "cannot make a socket pair");
     return 0;
 }
 
 /*
- * A user namespace is charged to whoever makes it: inotify instances, pending signals, locked memory and more.
- * As root that must be the sandbox's own root, not the host's, or one sandbox could use up the budget of all
- * and of the host. The file system id stays root's: it decides about the cgroup to be born in.
+ * A user namespace is charged to whoever makes it: inotify instances, pending signals, locked
+ * memory and more. As root that must be the sandbox's own root, not the host's, or one sandbox
+ * could use up the budget of all and of the host. The file system id stays root's: it decides about
+ * the cgroup to be born in.
  */
 static pid_t clone_as_owner(const struct jail_plan *plan, const struct sys_clone_args *args)
 {
@@ -269,8 +276,9 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
     if (out->pid > 0)
         return 0;
     if (errno == EPERM || errno == ENOSPC)
-        return cay_fail(err, CAY_E_UNSUPPORTED,
-                        "this host does not let us make user namespaces; 'cay doctor' says what to change");
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED,
+            "this host does not let us make user namespaces; 'cay doctor' says what to change");
     return cay_fail_errno(err, errno, "cannot make namespaces");
 }
 
@@ -287,7 +295,8 @@ static int open_layer(const char *path, int userns, bool *idmapped, struct cay_e
     return steal_fd(&tree);
 }
 
-static int open_bind(const struct jail_plan *plan, const struct jail_bind *bind, struct cay_error *err)
+static int open_bind(const struct jail_plan *plan, const struct jail_bind *bind,
+                     struct cay_error *err)
 {
     /* Flat: a mount below the source would bring its own owners, and cannot always be shifted. */
     autofd int tree = sys_open_tree(bind->source, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
@@ -299,7 +308,8 @@ static int open_bind(const struct jail_plan *plan, const struct jail_bind *bind,
         return -1;
     if (idmap_tree(tree, userns) < 0 && !bind->read_only)
         return cay_fail(err, CAY_E_UNSUPPORTED,
-                        "the file system of the mount %s cannot shift owners (idmapped mounts): %s; mount it :ro",
+                        "the file system of the mount %s cannot shift owners (idmapped mounts): "
+                        "%s; mount it :ro",
                         bind->target, strerror(errno));
     return steal_fd(&tree);
 }
@@ -317,7 +327,8 @@ static int send_fds(int sync, const int *fds, size_t n)
     return 0;
 }
 
-static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, struct cay_error *err)
+static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
+                      struct cay_error *err)
 {
     int fds[MAX_TREES];
     size_t n = 0;
@@ -332,7 +343,8 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, 
         for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
             const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].mask};
             for (size_t j = 0; result == 0 && j < 2 && paths[j]; j++)
-                result = (fds[n++] = open_layer(paths[j], userns, &out->idmapped, err)) < 0 ? -1 : 0;
+                result =
+                    (fds[n++] = open_layer(paths[j], userns, &out->idmapped, err)) < 0 ? -1 : 0;
         }
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");
@@ -349,8 +361,8 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out, 
 }
 
 /*
- * Taking a mount namespace down waits for an RCU grace period, about a millisecond. Init's death must not wait
- * for that: we hold the namespace, and it goes with us, when nobody waits any more.
+ * Taking a mount namespace down waits for an RCU grace period, about a millisecond. Init's death
+ * must not wait for that: we hold the namespace, and it goes with us, when nobody waits any more.
  */
 static int hold_mounts(pid_t pid)
 {
@@ -406,7 +418,8 @@ static int await_exec(int sync, struct jail *out, struct cay_error *err)
 int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error *err)
 {
     struct wires wires;
-    struct jail jail = {.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
+    struct jail jail = {
+        .pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
     int result = -1;
     if (wires_init(&wires, err) < 0 || clone_child(plan, &wires, &jail, err) < 0)
         goto done;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The system calls that libc has no (portable) wrapper for. Raw, thin, in one place: glibc's <sys/mount.h>
- * and the kernel's <linux/mount.h> cannot be included together, so jail code includes only this.
+ * The system calls that libc has no (portable) wrapper for. Raw, thin, in one place: glibc's
+ * <sys/mount.h> and the kernel's <linux/mount.h> cannot be included together, so jail code includes
+ * only this.
  */
 #ifndef CAY_JAIL_SYS_H
 #define CAY_JAIL_SYS_H
@@ -47,8 +48,8 @@
 
 /* The kernel's struct clone_args; <linux/sched.h> clashes with musl's <sched.h>. */
 struct sys_clone_args {
-    uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size,
-        cgroup;
+    uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+        set_tid_size, cgroup;
 };
 
 static inline pid_t sys_clone3(const struct sys_clone_args *args)
@@ -63,7 +64,8 @@ static inline int sys_open_tree(int dir, const char *path, unsigned flags)
 
 static inline int sys_move_mount(int from, const char *from_path, int to, const char *to_path)
 {
-    unsigned flags = (*from_path ? 0u : MOVE_MOUNT_F_EMPTY_PATH) | (*to_path ? 0u : MOVE_MOUNT_T_EMPTY_PATH);
+    unsigned flags =
+        (*from_path ? 0u : MOVE_MOUNT_F_EMPTY_PATH) | (*to_path ? 0u : MOVE_MOUNT_T_EMPTY_PATH);
     return (int)syscall(SYS_move_mount, from, from_path, to, to_path, flags);
 }
 
@@ -72,7 +74,8 @@ static inline int sys_fsopen(const char *type)
     return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
 }
 
-static inline int sys_fsconfig(int fs, unsigned command, const char *key, const void *value, int aux)
+static inline int sys_fsconfig(int fs, unsigned command, const char *key, const void *value,
+                               int aux)
 {
     return (int)syscall(SYS_fsconfig, fs, command, key, value, aux);
 }
@@ -82,7 +85,8 @@ static inline int sys_fsmount(int fs, unsigned attributes)
     return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attributes);
 }
 
-static inline int sys_mount_setattr(int dir, const char *path, unsigned flags, struct mount_attr *attr)
+static inline int sys_mount_setattr(int dir, const char *path, unsigned flags,
+                                    struct mount_attr *attr)
 {
     return (int)syscall(SYS_mount_setattr, dir, path, flags, attr, sizeof(*attr));
 }
@@ -97,7 +101,8 @@ static inline int sys_umount2(const char *target, int flags)
     return (int)syscall(SYS_umount2, target, flags);
 }
 
-static inline int sys_openat2(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t resolve)
+static inline int sys_openat2(int dir, const char *path, uint64_t flags, uint64_t mode,
+                              uint64_t resolve)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC, .mode = mode, .resolve = resolve};
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callers. A client's unsent bytes never exceed one frame or so: streams are pumped from the spool only when
- * the socket has room, so a slow reader costs nothing and blocks nobody. Sending never frees a client; one
- * whose peer is gone is freed by its own watch.
+ * Callers. A client's unsent bytes never exceed one frame or so: streams are pumped from the spool
+ * only when the socket has room, so a slow reader costs nothing and blocks nobody. Sending never
+ * frees a client; one whose peer is gone is freed by its own watch.
  */
 #include "base/err.h"
 #include "base/sock.h"
@@ -50,15 +50,17 @@ static void flush(struct client *client)
 void client_send(struct client *client, const struct msg *msg, int fd)
 {
     size_t before = client->out.size;
-    if (client->out.size > MAX_UNSENT - CAY_MAX_FRAME || msg_encode(&client->out, msg, fd >= 0) < 0) {
+    if (client->out.size > MAX_UNSENT - CAY_MAX_FRAME ||
+        msg_encode(&client->out, msg, fd >= 0) < 0) {
         client->out.failed = false;
         client->out.size = before;
-        shutdown(client->chan.sock, SHUT_RDWR); /* an answer cannot be left out: end the conversation */
+        shutdown(client->chan.sock,
+                 SHUT_RDWR); /* an answer cannot be left out: end the conversation */
         return;
     }
     if (fd >= 0) {
-        /* Descriptors must travel with their own frame: there is nothing unsent before it on a connection
-         * that asks one thing at a time. */
+        /* Descriptors must travel with their own frame: there is nothing unsent before it on a
+         * connection that asks one thing at a time. */
         ssize_t n = sock_send(client->chan.sock, client->out.data, client->out.size, &fd, 1);
         if (n > 0)
             buf_eat(&client->out, (size_t)n);
@@ -269,7 +271,8 @@ static void on_connect(struct watch *watch, uint32_t events)
     life_use(k);
     if (k->n_clients > CAY_MAX_CLIENTS) {
         struct cay_error err;
-        cay_fail(&err, CAY_E_LIMIT, "%d callers are connected to the sandbox already", CAY_MAX_CLIENTS);
+        cay_fail(&err, CAY_E_LIMIT, "%d callers are connected to the sandbox already",
+                 CAY_MAX_CLIENTS);
         client_fail(client, &err);
         client_free(client);
         return;
@@ -306,7 +309,8 @@ void client_flush_all(struct keeper *k)
         while (c->out.size || c->mode == CLIENT_STREAM) {
             uint64_t now = cay_now_us();
             struct pollfd p = {.fd = c->chan.sock, .events = POLLOUT};
-            if (now >= end || poll(&p, 1, (int)((end - now) / 1000) + 1) <= 0 || (p.revents & (POLLERR | POLLHUP)))
+            if (now >= end || poll(&p, 1, (int)((end - now) / 1000) + 1) <= 0 ||
+                (p.revents & (POLLERR | POLLHUP)))
                 break;
             flush(c);
             size_t before = c->out.size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the keeper carries with it: the program that becomes pid 1 of every sandbox, and the seccomp programs
- * of the profiles. Carried inside the executable so that the three can never be of different versions and
- * so that no path has to be trusted. Declared in embed.h; the files are made by the build.
+ * What the keeper carries with it: the program that becomes pid 1 of every sandbox, and the seccomp
+ * programs of the profiles. Inside the executable, so that they can never be of different versions,
+ * and so that no path has to be trusted. Declared in embed.h; the files are made by the build.
  *
  * Page-aligned, since init's image is written to a memfd as a whole; seccomp programs are arrays of
  * struct sock_filter and need 8 bytes.

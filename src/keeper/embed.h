@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files that the keeper carries (embed.S): init's executable and one compiled seccomp program for each
- * profile. Each runs from NAME to NAME_end.
+ * The files that the keeper carries (embed.S): init's executable and one compiled seccomp program
+ * for each profile. Each runs from NAME to NAME_end.
  */
 #ifndef CAY_KEEPER_EMBED_H
 #define CAY_KEEPER_EMBED_H

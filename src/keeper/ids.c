@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The upper part of what systemd sets aside for containers (0x00080000 to 0x6fffffff): /etc/subuid hands
- * out the lower part, and ids of 2^31 and more are trouble for too many programs. */
+/* The upper part of what systemd sets aside for containers (0x00080000 to 0x6fffffff): /etc/subuid
+ * hands out the lower part, and ids of 2^31 and more are trouble for too many programs. */
 #define FIRST_ID 0x10000000u
 #define RANGES ((0x70000000u - FIRST_ID) / JAIL_IDS)
 
@@ -20,8 +20,8 @@ uint32_t ids_base(uint64_t range)
     return FIRST_ID + (uint32_t)(range - 1) * JAIL_IDS;
 }
 
-/* A link that a dead keeper left is not taken over here, where two could do so at once: who sweeps the dead
- * sandbox, with its lock held, removes it. */
+/* A link that a dead keeper left is not taken over here, where two could do so at once: who sweeps
+ * the dead sandbox, with its lock held, removes it. */
 uint64_t ids_claim(int run, const char *id, struct cay_error *err)
 {
     uint32_t start;
@@ -32,7 +32,8 @@ uint64_t ids_claim(int run, const char *id, struct cay_error *err)
         snprintf(name, sizeof(name), "ids/%u", n);
         if (symlinkat(id, run, name) == 0)
             return 1 + (uint64_t)n;
-        if (errno == ENOENT && (mkdirat(run, "ids", 0700) == 0 || errno == EEXIST) && symlinkat(id, run, name) == 0)
+        if (errno == ENOENT && (mkdirat(run, "ids", 0700) == 0 || errno == EEXIST) &&
+            symlinkat(id, run, name) == 0)
             return 1 + (uint64_t)n;
         if (errno != EEXIST) {
             cay_fail_errno(err, errno, "cannot claim a range of user ids");
@@ -52,7 +53,7 @@ void ids_release(int run, uint64_t range)
     unlinkat(run, name, 0);
 }
 
-/* ---- text files with ':' between fields ------------------------------------------------------------- */
+/* ---- text files with ':' between fields ------------------------------------------------------ */
 
 /* The next line of a NUL-terminated text, cut at '\n'; NULL at the end. */
 static char *next_line(char **text)
@@ -103,7 +104,7 @@ static char *read_text(int dir, const char *path)
     return text;
 }
 
-/* ---- rootless --------------------------------------------------------------------------------------- */
+/* ---- rootless -------------------------------------------------------------------------------- */
 
 static void own_name(int etc, char out[64])
 {
@@ -116,7 +117,8 @@ static void own_name(int etc, char out[64])
 }
 
 /* The first range that the file grants to the user, by name or by number. */
-static bool find_range(int etc, const char *file, const char *name, uint32_t *start, uint32_t *count)
+static bool find_range(int etc, const char *file, const char *name, uint32_t *start,
+                       uint32_t *count)
 {
     char number[16];
     autofree char *text = read_text(etc, file);
@@ -157,9 +159,10 @@ void ids_rootless(struct jail_plan *plan)
     plan->gids[plan->n_gids++] = gids;
 }
 
-/* ---- the owner of bind mounts ----------------------------------------------------------------------- */
+/* ---- the owner of bind mounts ---------------------------------------------------------------- */
 
-int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid, struct cay_error *err)
+int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid,
+                struct cay_error *err)
 {
     *uid = *gid = 0;
     if (!user)

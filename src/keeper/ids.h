@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * User ids for a sandbox: as root a range of 65,536 that no other sandbox has; rootless what /etc/subuid
- * grants the user, or just the user himself.
+ * User ids for a sandbox: as root a range of 65,536 that no other sandbox has; rootless what
+ * /etc/subuid grants the user, or just the user himself.
  */
 #ifndef CAY_KEEPER_IDS_H
 #define CAY_KEEPER_IDS_H
@@ -15,6 +15,7 @@ uint32_t ids_base(uint64_t range);
 /* Rootless maps for this user into the plan. */
 void ids_rootless(struct jail_plan *plan);
 /* The uid and gid that "name", "uid" or "uid:gid" is in the image's own /etc/passwd. */
-int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid, struct cay_error *err);
+int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid,
+                struct cay_error *err);
 
 #endif

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper: one for each sandbox, the only truth about it. It is single-threaded; everything happens in
- * callbacks of its one loop.
+ * The keeper: one for each sandbox, the only truth about it. It is single-threaded; everything
+ * happens in callbacks of its one loop.
  *
- *   setup.c   from a spec to a running jail, and back to nothing       life.c    states, timers, the end
- *   proc.c    processes: start, output, stdin, exit                    link.c    the wire to init
- *   client.c  callers: connections and streams                         ops.c     what callers can ask for
+ *   setup.c   from a spec to a running jail, and back to nothing
+ *   life.c    states, timers, the end
+ *   link.c    the wire to init
+ *   proc.c    processes: start, output, stdin, exit
  *   spool.c   output kept for readers now and later
+ *   client.c  callers: connections and streams
+ *   ops.c     what callers can ask for
  */
 #ifndef CAY_KEEPER_KEEPER_H
 #define CAY_KEEPER_KEEPER_H
@@ -39,7 +42,7 @@ struct proc {
     struct keeper *keeper;
     struct proc *next;
     enum proc_state state;
-    pid_t pid;    /* as the sandbox counts; 0 while starting */
+    pid_t pid;      /* as the sandbox counts; 0 while starting */
     uint32_t tag;   /* of the INIT_SPAWN */
     uint32_t group; /* names its cgroup */
     bool pty, timed_out, oom;
@@ -76,9 +79,9 @@ struct client {
     struct chan chan;
     enum client_mode mode;
     bool creator, detach, follow, held;
-    struct proc *proc; /* STREAM, WAIT; NULL in STREAM: the log */
-    uint64_t offset;   /* STREAM: next byte to send */
-    uint32_t tag;      /* of the request that is being answered */
+    struct proc *proc;    /* STREAM, WAIT; NULL in STREAM: the log */
+    uint64_t offset;      /* STREAM: next byte to send */
+    uint32_t tag;         /* of the request that is being answered */
     uint32_t channel_tag; /* CHANNEL: of the INIT_FS */
     int channel;          /* CHANNEL: the caller's end */
     struct timer timer;
@@ -137,11 +140,13 @@ int keeper_setup(struct keeper *k, struct cay_error *err);
 void keeper_undo(struct keeper *k); /* cgroup, id range, run directory */
 
 /* link.c */
-int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n, struct cay_error *err);
+int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
+              struct cay_error *err);
 void link_start(struct keeper *k, int sock); /* borrowed: jail.sock owns it once the jail is up */
 
 /* proc.c */
-int proc_start(struct keeper *k, const struct msg *request, struct client *client, struct cay_error *err);
+int proc_start(struct keeper *k, const struct msg *request, struct client *client,
+               struct cay_error *err);
 void proc_started(struct proc *proc, pid_t pid, int master);
 void proc_failed(struct proc *proc, const struct cay_error *why);
 void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak);
@@ -153,7 +158,7 @@ int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof);
 void proc_kill_tree(struct proc *proc, int signal);
 void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
 void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of time */
-void proc_sweep(struct keeper *k);                     /* removes empty cgroups of ended ones */
+void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */
 void proc_free(struct proc *proc);
 
 /* client.c */
@@ -164,10 +169,11 @@ void client_serve(struct client *client);
 void client_free(struct client *client);
 void client_send(struct client *client, const struct msg *msg, int fd);
 void client_fail(struct client *client, const struct cay_error *why);
-void client_pump(struct client *client);      /* a stream has more to send, or its process ended */
-void clients_of(struct keeper *k, struct proc *proc); /* pumps all streams of a process; NULL: of the log */
-void client_resume(struct client *client);    /* reading was held back; go on */
-void client_flush_all(struct keeper *k);      /* blocking, bounded: before the keeper exits */
+void client_pump(struct client *client); /* a stream has more to send, or its process ended */
+void clients_of(struct keeper *k,
+                struct proc *proc);        /* pumps all streams of a process; NULL: of the log */
+void client_resume(struct client *client); /* reading was held back; go on */
+void client_flush_all(struct keeper *k);   /* blocking, bounded: before the keeper exits */
 void client_exit(struct client *client, const struct proc *proc);
 
 /* ops.c */
@@ -179,7 +185,8 @@ void life_use(struct keeper *k); /* somebody called: it is not idle */
 void life_dirty(struct keeper *k);
 int life_write(struct keeper *k);
 void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64_t grace_ms);
-void life_last(struct keeper *k);  /* the command that it was made for ended: say so, life_end follows */
+void life_last(
+    struct keeper *k); /* the command that it was made for ended: say so, life_end follows */
 void life_check(struct keeper *k); /* a process ended: stopping may be over */
 int life_pause(struct keeper *k, bool paused, struct cay_error *err);
 void life_set_ttl(struct keeper *k, uint64_t ms);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a sandbox: its state, its timers, and its end. There is one way out (life_end), whoever asks
- * and whatever happened:
+ * The life of a sandbox: its state, its timers, and its end. There is one way out (life_end),
+ * whoever asks and whatever happened:
  *
- *   UP -> STOPPING (SIGTERM to all, with a grace) -> KILLING (SIGKILL to all) -> init reaped -> gone
+ *   UP -> STOPPING (SIGTERM to all, a grace) -> KILLING (SIGKILL to all) -> init reaped -> gone
  *
- * At the end everything that the kernel does not remove by itself is removed, the record is written, callers
- * get their last answers, and the keeper exits.
+ * At the end everything that the kernel does not remove by itself is removed, the record is
+ * written, callers get their last answers, and the keeper exits.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -27,7 +27,7 @@
 #define RETRY_US 10000
 #define RETRIES 300
 
-/* ---- state ------------------------------------------------------------------------------------------ */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 void life_status(const struct keeper *k, struct cay_buf *out)
 {
@@ -75,7 +75,7 @@ void life_dirty(struct keeper *k)
         timer_set(&k->loop, &k->status_timer, k->status_us + STATUS_DELAY_US);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* The merged output outlives the sandbox, for `cay logs`. */
 static void save_log(struct keeper *k, int dir)
@@ -85,10 +85,12 @@ static void save_log(struct keeper *k, int dir)
     uint64_t offset = k->log.start;
     if (k->log.end == k->log.start)
         return;
-    autofd int file = openat(dir, "log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    autofd int file =
+        openat(dir, "log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
         return;
-    for (size_t n; (n = spool_read(&k->log, &offset, chunk, sizeof(chunk), &stream)) > 0; offset += n)
+    for (size_t n; (n = spool_read(&k->log, &offset, chunk, sizeof(chunk), &stream)) > 0;
+         offset += n)
         if (cay_write_all(file, chunk, n) < 0)
             return;
 }
@@ -158,9 +160,11 @@ static void on_init_dead(struct watch *watch, uint32_t events)
     if (k->phase != PHASE_KILLING) {
         bool oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
         if (WIFSIGNALED(status))
-            snprintf(k->reason_text, sizeof(k->reason_text), "its init was killed by signal %d", WTERMSIG(status));
+            snprintf(k->reason_text, sizeof(k->reason_text), "its init was killed by signal %d",
+                     WTERMSIG(status));
         else
-            snprintf(k->reason_text, sizeof(k->reason_text), "its init exited with code %d", WEXITSTATUS(status));
+            snprintf(k->reason_text, sizeof(k->reason_text), "its init exited with code %d",
+                     WEXITSTATUS(status));
         if (oom && k->phase == PHASE_UP)
             life_end(k, CAY_STATE_OOM, "out of memory", 0);
         else
@@ -194,8 +198,11 @@ static void ask_to_end(struct keeper *k)
         if (p->grouped && p->state != PROC_STARTING) {
             proc_kill_tree(p, SIGTERM);
         } else if (p->state == PROC_RUNNING) {
-            const struct msg order = {.type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = (uint64_t)p->pid,
-                                      .signal = SIGTERM, .flags = MSG_F_TREE};
+            const struct msg order = {.type = INIT_SIGNAL,
+                                      .tag = ++k->next_tag,
+                                      .pid = (uint64_t)p->pid,
+                                      .signal = SIGTERM,
+                                      .flags = MSG_F_TREE};
             link_send(k, &order, NULL, 0, &err);
         }
     }
@@ -251,11 +258,12 @@ void life_check(struct keeper *k)
     kill_all(k);
 }
 
-/* ---- timers ----------------------------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 static void on_ttl(struct timer *timer)
 {
-    life_end(container_of(timer, struct keeper, ttl_timer), CAY_STATE_TTL, "its time to live is over", 0);
+    life_end(container_of(timer, struct keeper, ttl_timer), CAY_STATE_TTL,
+             "its time to live is over", 0);
 }
 
 void life_set_ttl(struct keeper *k, uint64_t ms)
@@ -315,7 +323,8 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
     if (k->state == wanted)
         return 0;
     if (cgroup_dir(&k->cgroup) < 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, "pausing needs cgroups, and this host gives us none");
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "pausing needs cgroups, and this host gives us none");
     if (cgroup_freeze(&k->cgroup, paused) < 0) {
         int eno = errno;
         if (paused)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wire to init. init is inside the sandbox and untrusted: what it says is bounded by the frame, checked
- * against what was asked, and a descriptor from it is looked at before it is used. Nonsense ends the
- * sandbox, not the keeper.
+ * The wire to init. init is inside the sandbox and untrusted: what it says is bounded by the frame,
+ * checked against what was asked, and a descriptor from it is looked at before it is used. Nonsense
+ * ends the sandbox, not the keeper.
  */
 #include "base/err.h"
 #include "base/sock.h"
@@ -21,11 +21,13 @@
 #define PTMX_MAJOR 5
 #define PTMX_MINOR 2
 
-int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n, struct cay_error *err)
+int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
+              struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
     if (msg_encode(&buf, msg, (uint8_t)n) < 0)
-        return cay_fail(err, CAY_E_TOO_LARGE, "the request (arguments and environment) is larger than %u bytes",
+        return cay_fail(err, CAY_E_TOO_LARGE,
+                        "the request (arguments and environment) is larger than %u bytes",
                         CAY_MAX_FRAME);
     for (size_t done = 0; done < buf.size;) {
         ssize_t sent = sock_send(k->init.sock, buf.data + done, buf.size - done, fds, done ? 0 : n);
@@ -48,8 +50,9 @@ static int checked_master(int fd)
 {
     struct stat st;
     autofd int owned = fd;
-    if (owned < 0 || fstat(owned, &st) < 0 || !S_ISCHR(st.st_mode) || major(st.st_rdev) != PTMX_MAJOR ||
-        minor(st.st_rdev) != PTMX_MINOR || fcntl(owned, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
+    if (owned < 0 || fstat(owned, &st) < 0 || !S_ISCHR(st.st_mode) ||
+        major(st.st_rdev) != PTMX_MAJOR || minor(st.st_rdev) != PTMX_MINOR ||
+        fcntl(owned, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
         return -1;
     return steal_fd(&owned);
 }
@@ -136,7 +139,8 @@ static void on_init(struct watch *watch, uint32_t events)
         return;
     if (n < 0 && errno == EAGAIN)
         return;
-    /* End of file comes with init's death, which the pidfd tells us; nonsense is answered by death. */
+    /* End of file comes with init's death, which the pidfd tells us; nonsense is
+     * answered by death. */
     loop_forget(&k->loop, &k->init_watch);
     if (n > 0 && k->phase == PHASE_UP)
         life_end(k, CAY_STATE_EXITED, "its init talked nonsense", 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's connection. Takes the
- * spec and the locked status file from the creator, makes the sandbox, answers READY, and keeps it
- * until its end. It has no standard streams, no working directory on anybody's file system and no parent
- * that waits for it.
+ * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's
+ * connection. Takes the spec and the locked status file from the creator, makes the sandbox,
+ * answers READY, and keeps it until its end. It has no standard streams, no working directory on
+ * anybody's file system and no parent that waits for it.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -39,7 +39,8 @@ static int detach_from_caller(void)
     sys_close_range(CREATOR_FD + 1, ~0u);
     if (fcntl(CREATOR_FD, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0)
         return -1;
-    /* Terminals and job control of the caller are none of our business; SIGTERM is: it ends the sandbox. */
+    /* Terminals and job control of the caller are none of our business; SIGTERM is: it ends the
+     * sandbox. */
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
@@ -54,7 +55,8 @@ static int detach_from_caller(void)
 static int open_home(struct keeper *k, const struct msg *msg, struct cay_error *err)
 {
     char path[CAY_MAX_PATH];
-    if (!msg->path || !msg->target || !msg->name || strlen(msg->path) >= sizeof(k->cay.state_path) ||
+    if (!msg->path || !msg->target || !msg->name ||
+        strlen(msg->path) >= sizeof(k->cay.state_path) ||
         strlen(msg->target) >= sizeof(k->cay.run_path) || strlen(msg->name) >= sizeof(k->image))
         return cay_fail(err, CAY_E_INVALID, "malformed request to the keeper");
     strcpy(k->cay.state_path, msg->path);
@@ -119,17 +121,21 @@ int main(int argc, char **argv)
     if (argc != 2 || detach_from_caller() < 0)
         return 1;
     k->id = argv[1];
-    k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd = -1;
-    k->jail = (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
+    k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd =
+        -1;
+    k->jail =
+        (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {
-        const struct msg msg = {.type = MSG_ERROR, .code = err.code, .sys_errno = (uint64_t)err.sys_errno,
+        const struct msg msg = {.type = MSG_ERROR,
+                                .code = err.code,
+                                .sys_errno = (uint64_t)err.sys_errno,
                                 .text = err.text};
         chan_send(CREATOR_FD, &msg, NULL, 0, NULL);
         return 1;
     }
-    /* Not earlier: a clone of a process that is not dumpable has a /proc entry that only root may write,
-     * and rootless the id map is written there by us. */
+    /* Not earlier: a clone of a process that is not dumpable has a /proc entry that only root may
+     * write, and rootless the id map is written there by us. */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     life_up(k);
     loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);

@@ -30,15 +30,16 @@ static struct proc *known_proc(struct client *client, const struct msg *msg)
     struct cay_error err;
     struct proc *proc = msg->pid <= INT32_MAX ? proc_find(client->keeper, (pid_t)msg->pid) : NULL;
     if (!proc) {
-        cay_fail(&err, CAY_E_NOT_FOUND, "no process %llu in sandbox '%s'; 'cay procs %s' lists them",
+        cay_fail(&err, CAY_E_NOT_FOUND,
+                 "no process %llu in sandbox '%s'; 'cay procs %s' lists them",
                  (unsigned long long)msg->pid, client->keeper->id, client->keeper->id);
         client_fail(client, &err);
     }
     return proc;
 }
 
-/* Used cpu and memory inside are told by /proc/meminfo; refreshed when something starts, not more often than
- * anybody could notice. */
+/* Used cpu and memory inside are told by /proc/meminfo; refreshed when something starts, not more
+ * often than anybody could notice. */
 static void refresh_meminfo(struct keeper *k)
 {
     char text[1024];
@@ -101,7 +102,8 @@ static void op_stdin(struct client *client, const struct msg *msg)
 static void op_resize(struct client *client, const struct msg *msg)
 {
     struct proc *proc = proc_find(client->keeper, (pid_t)msg->pid);
-    struct winsize size = {.ws_row = (unsigned short)msg->rows, .ws_col = (unsigned short)msg->cols};
+    struct winsize size = {.ws_row = (unsigned short)msg->rows,
+                           .ws_col = (unsigned short)msg->cols};
     if (proc && proc->pty && proc->out.fd >= 0)
         ioctl(proc->out.fd, TIOCSWINSZ, &size);
     if (client->mode == CLIENT_IDLE && msg->tag)
@@ -150,7 +152,8 @@ static void op_signal(struct client *client, const struct msg *msg)
     if ((msg->flags & MSG_F_TREE) && (proc->state == PROC_RUNNING || proc->lingering)) {
         proc_kill_tree(proc, (int)msg->signal);
     } else if (proc->state == PROC_RUNNING) {
-        const struct msg order = {.type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = msg->pid, .signal = msg->signal};
+        const struct msg order = {
+            .type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = msg->pid, .signal = msg->signal};
         if (link_send(k, &order, NULL, 0, &err) < 0) {
             client_fail(client, &err);
             return;
@@ -192,14 +195,18 @@ static void op_info(struct client *client, const struct msg *msg)
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     (void)msg;
     life_status(client->keeper, &buf);
-    client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag, .data = {buf.data, buf.size}}, -1);
+    client_send(client,
+                &(struct msg){.type = MSG_OK, .tag = client->tag, .data = {buf.data, buf.size}},
+                -1);
 }
 
 static void op_spec(struct client *client, const struct msg *msg)
 {
     const struct spec *spec = &client->keeper->spec;
     (void)msg;
-    client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag, .data = {spec->bytes, spec->size}}, -1);
+    client_send(
+        client,
+        &(struct msg){.type = MSG_OK, .tag = client->tag, .data = {spec->bytes, spec->size}}, -1);
 }
 
 static void op_stats(struct client *client, const struct msg *msg)
@@ -218,8 +225,11 @@ static void op_stats(struct client *client, const struct msg *msg)
         stats.inodes_max = fs.f_files;
         stats.inodes = fs.f_files - fs.f_ffree;
     }
-    client_send(client, &(struct msg){.type = MSG_STATS, .tag = client->tag,
-                                      .data = {(const char *)&stats, sizeof(stats)}}, -1);
+    client_send(client,
+                &(struct msg){.type = MSG_STATS,
+                              .tag = client->tag,
+                              .data = {(const char *)&stats, sizeof(stats)}},
+                -1);
 }
 
 static void op_pause(struct client *client, const struct msg *msg)
@@ -327,5 +337,6 @@ void ops_handle(struct client *client, const struct msg *msg)
             ops[i].handle(client, msg);
         return;
     }
-    refuse(client, CAY_E_UNSUPPORTED, "this keeper does not know that request (it is of another version)");
+    refuse(client, CAY_E_UNSUPPORTED,
+           "this keeper does not know that request (it is of another version)");
 }

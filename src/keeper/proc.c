@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes. The keeper makes the pipes, so that it reads its own descriptors; init forks. Output is drained
- * into the spool whether or not anybody listens. A process is over when its main process exits, even if a
- * child still holds its output: the pipes then stay, and so does its cgroup.
+ * Processes. The keeper makes the pipes, so that it reads its own descriptors; init forks. Output
+ * is drained into the spool whether or not anybody listens. A process is over when its main process
+ * exits, even if a child still holds its output: the pipes then stay, and so does its cgroup.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-/* What is read from a pipe at the end of a process: its capacity a few times over, not for ever, because a
- * child that lives on may write without pause. */
+/* What is read from a pipe at the end of a process: its capacity a few times over, not for ever,
+ * because a child that lives on may write without pause. */
 #define LAST_DRAIN (1u << 20)
 #define TIMEOUT_CODE 124
 /* What a terminal still had to say after its process ended is waited for this long at a time. */
@@ -46,7 +46,7 @@ struct proc *proc_of_tag(struct keeper *k, uint32_t tag)
     return NULL;
 }
 
-/* ---- output ----------------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static void push_input(struct proc *proc);
 
@@ -58,14 +58,16 @@ static void close_end(struct pipe_end *end)
     close_fd(&end->fd);
 }
 
-/* Output of a terminal comes through the kernel's buffers a little later than its writer's death. */
+/* Output of a terminal comes through the kernel's buffers a little later than
+ * its writer's death. */
 static bool more_from_terminal(const struct pipe_end *end)
 {
     struct pollfd p = {.fd = end->fd, .events = POLLIN};
     return end->proc->pty && poll(&p, 1, TERMINAL_FLUSH_MS) > 0;
 }
 
-/* Reads what is there, `limit` bytes at most; `last`: to the very end. False: nobody writes any more. */
+/* Reads what is there, `limit` bytes at most; `last`: to the very end. False: nobody writes any
+ * more. */
 static bool drain(struct pipe_end *end, size_t limit, bool last)
 {
     char chunk[CAY_MAX_DATA];
@@ -82,7 +84,8 @@ static bool drain(struct pipe_end *end, size_t limit, bool last)
         if (n <= 0) /* EIO: the other side of a terminal is closed */
             return false;
         spool_append(&proc->spool, proc->keeper->cay.sandboxes, end->stream, chunk, (size_t)n);
-        spool_append(&proc->keeper->log, proc->keeper->cay.sandboxes, end->stream, chunk, (size_t)n);
+        spool_append(&proc->keeper->log, proc->keeper->cay.sandboxes, end->stream, chunk,
+                     (size_t)n);
         total += (size_t)n;
         if (!last && (size_t)n < sizeof(chunk) / 2)
             return true; /* emptied, most likely; if not, the loop tells us again */
@@ -97,7 +100,8 @@ static void on_output(struct watch *watch, uint32_t events)
     if (proc->pty && (events & EPOLLOUT))
         push_input(proc);
     if ((events & ~EPOLLOUT) && !drain(end, CAY_MAX_DATA, false)) {
-        /* A master that is closed hangs up on the process, which may live on without its terminal. */
+        /* A master that is closed hangs up on the process, which may live on
+         * without its terminal. */
         if (proc->pty && proc->state == PROC_RUNNING)
             loop_forget(&proc->keeper->loop, &end->watch);
         else
@@ -109,10 +113,11 @@ static void on_output(struct watch *watch, uint32_t events)
 
 static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream)
 {
-    *end = (struct pipe_end){.watch = {.fd = -1, .ready = on_output}, .proc = proc, .fd = fd, .stream = stream};
+    *end = (struct pipe_end){
+        .watch = {.fd = -1, .ready = on_output}, .proc = proc, .fd = fd, .stream = stream};
 }
 
-/* ---- standard input --------------------------------------------------------------------------------- */
+/* ---- standard input -------------------------------------------------------------------------- */
 
 static void release_writers(struct proc *proc)
 {
@@ -186,7 +191,7 @@ int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof)
     return 0;
 }
 
-/* ---- start ------------------------------------------------------------------------------------------ */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static void describe(struct proc *proc, const struct msg *request)
 {
@@ -194,7 +199,8 @@ static void describe(struct proc *proc, const struct msg *request)
     if (request->shell)
         snprintf(proc->command, sizeof(proc->command), "%s", request->shell);
     for (size_t i = 0; request->argv && request->argv[i] && used < sizeof(proc->command); i++) {
-        int n = snprintf(proc->command + used, sizeof(proc->command) - used, "%s%s", i ? " " : "", request->argv[i]);
+        int n = snprintf(proc->command + used, sizeof(proc->command) - used, "%s%s", i ? " " : "",
+                         request->argv[i]);
         used += n > 0 ? (size_t)n : 0;
     }
 }
@@ -232,8 +238,8 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
     return proc;
 }
 
-/* theirs: stdin, stdout, stderr for init. Standard input is the end of a pipe that nobody writes to, unless
- * it was asked for: no descriptor of a host file ever enters a sandbox. */
+/* theirs: stdin, stdout, stderr for init. Standard input is the end of a pipe that nobody writes
+ * to, unless it was asked for: no descriptor of a host file ever enters a sandbox. */
 static int make_pipes(struct proc *proc, bool want_stdin, int theirs[3])
 {
     int pairs[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
@@ -354,7 +360,8 @@ static int ask_init(struct proc *proc, const struct msg *request, struct cay_err
     return sent;
 }
 
-int proc_start(struct keeper *k, const struct msg *request, struct client *client, struct cay_error *err)
+int proc_start(struct keeper *k, const struct msg *request, struct client *client,
+               struct cay_error *err)
 {
     if (k->running >= CAY_MAX_PROCS)
         return cay_fail(err, CAY_E_LIMIT, "%u commands run in the sandbox already", k->running);
@@ -405,7 +412,9 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     if (proc->err.fd >= 0)
         loop_watch(&k->loop, &proc->err.watch, proc->err.fd, EPOLLIN);
     if (client) {
-        client_send(client, &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid}, -1);
+        client_send(client,
+                    &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid},
+                    -1);
         client->mode = client->detach ? CLIENT_IDLE : CLIENT_STREAM;
         client->follow = true;
         client->proc = client->detach ? NULL : proc;
@@ -430,7 +439,7 @@ void proc_failed(struct proc *proc, const struct cay_error *why)
     life_check(k);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void tell_waiters(struct proc *proc)
 {
@@ -497,7 +506,9 @@ void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak)
     proc->cpu_us = cpu_us;
     proc->peak_memory = peak;
     proc->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    proc->exit_code = proc->timed_out ? TIMEOUT_CODE : proc->signal ? 128 + proc->signal : WEXITSTATUS(status);
+    proc->exit_code = proc->timed_out ? TIMEOUT_CODE
+                      : proc->signal  ? 128 + proc->signal
+                                      : WEXITSTATUS(status);
     if (proc->signal == SIGKILL && !proc->timed_out)
         proc->oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
     bool last = proc->last;
@@ -514,7 +525,8 @@ void proc_abandoned(struct proc *proc)
 {
     if (proc->state == PROC_STARTING) {
         struct cay_error why;
-        cay_fail(&why, CAY_E_GONE, "sandbox '%s' ended before the command started", proc->keeper->id);
+        cay_fail(&why, CAY_E_GONE, "sandbox '%s' ended before the command started",
+                 proc->keeper->id);
         if (proc->starter) {
             proc->starter->mode = CLIENT_IDLE;
             client_fail(proc->starter, &why);
@@ -540,8 +552,11 @@ void proc_kill_tree(struct proc *proc, int signal)
             cgroup_exec_signal(&k->cgroup, name, signal);
         return;
     }
-    const struct msg msg = {.type = INIT_SIGNAL, .tag = ++k->next_tag, .pid = (uint64_t)proc->pid,
-                            .signal = (uint64_t)signal, .flags = MSG_F_TREE};
+    const struct msg msg = {.type = INIT_SIGNAL,
+                            .tag = ++k->next_tag,
+                            .pid = (uint64_t)proc->pid,
+                            .signal = (uint64_t)signal,
+                            .flags = MSG_F_TREE};
     link_send(k, &msg, NULL, 0, &err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a spec to a running jail. The order is that of undoing it: ids, cgroup, jail; keeper_undo takes back
- * whatever of it there is.
+ * From a spec to a running jail. The order is that of undoing it: ids, cgroup, jail; keeper_undo
+ * takes back whatever of it there is.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -36,9 +36,10 @@ static int by_target(const void *a, const void *b)
     return strcmp(((const struct jail_bind *)a)->target, ((const struct jail_bind *)b)->target);
 }
 
-/* Sources are resolved once, here; what they resolve to is what is mounted, whatever happens meanwhile. */
-/* Whether ordinary users of the host can get at what lies below: all its parents let them through. The
- * directory itself does not count, as the sandbox may change its mode. */
+/* Sources are resolved once, here; what they resolve to is what is mounted, whatever happens
+ * meanwhile. */
+/* Whether ordinary users of the host can get at what lies below: all its parents let them through.
+ * The directory itself does not count, as the sandbox may change its mode. */
 static bool others_reach(int fd)
 {
     char link[32], path[CAY_MAX_PATH];
@@ -66,9 +67,11 @@ static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *e
         if (fd < 0 || fstat(fd, &st) < 0)
             return cay_fail_errno(err, errno, "mount source %s", mount->source);
         if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-            return cay_fail(err, CAY_E_INVALID, "mount source %s is neither a directory nor a plain file",
+            return cay_fail(err, CAY_E_INVALID,
+                            "mount source %s is neither a directory nor a plain file",
                             mount->source);
-        if (k->cay.privileged && !mount->read_only && (st.st_uid == 0 || st.st_gid == 0) && others_reach(fd))
+        if (k->cay.privileged && !mount->read_only && (st.st_uid == 0 || st.st_gid == 0) &&
+            others_reach(fd))
             parts->no_setid = true;
         parts->binds[parts->n_binds++] = (struct jail_bind){
             .source = steal_fd(&fd),
@@ -85,7 +88,8 @@ static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *e
 
 static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
-    if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0 || open_binds(k, parts, err) < 0)
+    if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0 ||
+        open_binds(k, parts, err) < 0)
         return -1;
     for (size_t i = 0; i < parts->image.n_layers; i++)
         parts->overlays[i] = (struct jail_overlay){
@@ -93,9 +97,10 @@ static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *e
             .target = parts->image.layers[i].target,
             .mask = parts->image.layers[i].mask[0] ? parts->image.layers[i].mask : NULL,
         };
-    /* The scaffold needs some directory that the child may enter; it covers it in its own mount namespace
-     * only. As root it opens no host path after that (layers come as descriptors), and our own directories
-     * are closed to its ids; rootless it opens paths, and our directory is its own. */
+    /* The scaffold needs some directory that the child may enter; it covers it in its own mount
+     * namespace only. As root it opens no host path after that (layers come as descriptors), and
+     * our own directories are closed to its ids; rootless it opens paths, and our directory is its
+     * own. */
     if (k->cay.privileged)
         snprintf(parts->stage, sizeof(parts->stage), "/usr");
     else
@@ -120,12 +125,15 @@ static int plan_ids(struct keeper *k, struct jail_plan *plan, struct cay_error *
 static int plan_cgroup(struct keeper *k, struct jail_plan *plan, struct cay_error *err)
 {
     const struct cay_spec *spec = &k->spec.spec;
-    const struct cgroup_limits limits = {.memory = spec->memory, .cpus_milli = spec->cpus, .pids = spec->pids};
+    const struct cgroup_limits limits = {
+        .memory = spec->memory, .cpus_milli = spec->cpus, .pids = spec->pids};
     char group[HOME_GROUP_SIZE];
     home_group_name(&k->cay, k->id, group);
-    int made = cgroup_begin(&k->cgroup, group, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+    int made =
+        cgroup_begin(&k->cgroup, group, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
     if (made < 0 && err->code == CAY_E_CONFLICT && cgroup_sweep(group, err) == 0)
-        made = cgroup_begin(&k->cgroup, group, &limits, plan->uids[0].outside, plan->gids[0].outside, err);
+        made = cgroup_begin(&k->cgroup, group, &limits, plan->uids[0].outside,
+                            plan->gids[0].outside, err);
     if (made < 0)
         return -1;
     plan->cgroup = &k->cgroup;
@@ -133,8 +141,10 @@ static int plan_cgroup(struct keeper *k, struct jail_plan *plan, struct cay_erro
         return 0;
     /* Defaults are best effort; a limit that somebody asked for is a promise. */
     if (spec->cpus || spec->memory != SPEC_DEFAULT_MEMORY)
-        return cay_fail(err, CAY_E_UNSUPPORTED, "a %s limit needs cgroups, and this host gives us none; "
-                        "'cay doctor' says why", spec->cpus ? "cpu" : "memory");
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "a %s limit needs cgroups, and this host gives us none; "
+                        "'cay doctor' says why",
+                        spec->cpus ? "cpu" : "memory");
     plan->pids = spec->pids;
     plan->memory = 0;
     return 0;
@@ -171,8 +181,8 @@ static void plan_programs(struct keeper *k, struct jail_plan *plan)
     plan->init_size = (size_t)(cay_init_image_end - cay_init_image);
 }
 
-/* While the child builds its root. A first command that came along with the spec is sent on to init here:
- * init finds it when it starts. */
+/* While the child builds its root. A first command that came along with the spec is sent on to init
+ * here: init finds it when it starts. */
 static int finish_our_side(void *data, int init, struct cay_error *err)
 {
     struct keeper *k = data;
@@ -203,13 +213,16 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
         .data = k,
     };
     plan_programs(k, &plan);
-    if (parts->n_binds &&
-        ids_of_user(parts->image.layers[0].lower, spec->user, &plan.user_uid, &plan.user_gid, err) < 0)
+    if (parts->n_binds && ids_of_user(parts->image.layers[0].lower, spec->user, &plan.user_uid,
+                                      &plan.user_gid, err) < 0)
         return -1;
     if (parts->n_binds && !plan.privileged && plan.user_uid != 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, "without root a mount belongs to the sandbox's root; leave out the "
-                        "user '%s', or run cay as root", spec->user);
-    if (plan_ids(k, &plan, err) < 0 || plan_cgroup(k, &plan, err) < 0 || plan_disk(k, &plan, err) < 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "without root a mount belongs to the sandbox's root; leave out the "
+                        "user '%s', or run cay as root",
+                        spec->user);
+    if (plan_ids(k, &plan, err) < 0 || plan_cgroup(k, &plan, err) < 0 ||
+        plan_disk(k, &plan, err) < 0)
         return -1;
     int started = jail_start(&plan, &k->jail, err);
     close_fd(&k->disk);

@@ -65,7 +65,8 @@ void spool_spill(struct spool *spool, int dir)
     if (spool->file >= 0 || spool->end == spool->start)
         return;
     autofd int fd = open_unnamed(dir);
-    if (fd < 0 || write_at(fd, spool->memory, (size_t)(spool->end - spool->start), spool->start) < 0)
+    if (fd < 0 ||
+        write_at(fd, spool->memory, (size_t)(spool->end - spool->start), spool->start) < 0)
         return;
     free(spool->memory);
     spool->memory = NULL;
@@ -81,7 +82,8 @@ static void drop_switches(struct spool *spool)
         first++;
     if (first < 64 && first * 2 < spool->n_switches)
         return; /* not worth moving yet */
-    memmove(spool->switches, spool->switches + first, (spool->n_switches - first) * sizeof(*spool->switches));
+    memmove(spool->switches, spool->switches + first,
+            (spool->n_switches - first) * sizeof(*spool->switches));
     spool->n_switches -= first;
 }
 
@@ -91,7 +93,8 @@ static void advance(struct spool *spool, uint64_t start)
     if (start <= spool->start)
         return;
     if (spool->file < 0 && start < spool->end)
-        memmove(spool->memory, spool->memory + (start - spool->start), (size_t)(spool->end - start));
+        memmove(spool->memory, spool->memory + (start - spool->start),
+                (size_t)(spool->end - start));
     spool->start = start;
     if (spool->file >= 0 && start - spool->punched >= PUNCH_STEP) {
         fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)spool->punched,

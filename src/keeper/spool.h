@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A spool: what a process printed, both streams in the order in which it arrived, addressed by one offset
- * that counts the bytes of both. Small ones live in memory, larger ones in an unnamed file, and the newest
- * `max` bytes are kept: nothing is left on disk when the keeper dies, and no process can fill the disk.
+ * A spool: what a process printed, both streams in the order in which it arrived, addressed by one
+ * offset that counts the bytes of both. Small ones live in memory, larger ones in an unnamed file,
+ * and the newest `max` bytes are kept: nothing is left on disk when the keeper dies, and no process
+ * can fill the disk.
  */
 #ifndef CAY_KEEPER_SPOOL_H
 #define CAY_KEEPER_SPOOL_H
@@ -16,8 +17,8 @@ struct spool {
     uint64_t punched; /* the file has holes up to here */
     char *memory;     /* bytes [start, end) while there is no file */
     size_t capacity;
-    int file;            /* -1: in memory; else bytes are at their own offset in it */
-    uint64_t *switches;  /* offset << 1 | (stream == 2): where the stream changes */
+    int file;           /* -1: in memory; else bytes are at their own offset in it */
+    uint64_t *switches; /* offset << 1 | (stream == 2): where the stream changes */
     size_t n_switches, switch_capacity;
 };
 
@@ -28,8 +29,8 @@ void spool_append(struct spool *spool, int dir, int stream, const char *bytes, s
 /* Moves to a file what is in memory, to free it. */
 void spool_spill(struct spool *spool, int dir);
 /*
- * Reads one run of one stream at *offset, which is moved up to `start` if it lies before. Bytes read, 0 at
- * the end.
+ * Reads one run of one stream at *offset, which is moved up to `start` if it lies before. Bytes
+ * read, 0 at the end.
  */
 size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t size, int *stream);
 static inline size_t spool_in_memory(const struct spool *spool)

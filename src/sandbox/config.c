@@ -34,7 +34,8 @@ int config_load(const struct cay *cay, struct config *out, struct cay_error *err
     if (fd < 0 || fstat(fd, &st) < 0)
         return cay_fail_errno(err, errno, "cannot read %s", cay->config_path);
     if (!S_ISREG(st.st_mode) || st.st_size > CAY_MAX_CONFIG)
-        return cay_fail(err, CAY_E_INVALID, "%s is no file, or larger than %u bytes", cay->config_path, CAY_MAX_CONFIG);
+        return cay_fail(err, CAY_E_INVALID, "%s is no file, or larger than %u bytes",
+                        cay->config_path, CAY_MAX_CONFIG);
     text = malloc((size_t)st.st_size + 1);
     ssize_t n = text ? cay_read_all(fd, text, (size_t)st.st_size) : -1;
     if (n < 0)
@@ -71,9 +72,9 @@ const char *config_image(const struct config *config, const char *name)
 void config_apply(const struct config *config, struct cay_spec *spec)
 {
     const struct cay_spec *from = &config->defaults;
-#define DEFAULT(member)                                                                                 \
-    if (!spec->member)                                                                                  \
-        spec->member = from->member
+#define DEFAULT(member) \
+    if (!spec->member)  \
+    spec->member = from->member
     DEFAULT(image);
     DEFAULT(user);
     DEFAULT(cwd);

@@ -22,8 +22,8 @@
 #define READY_PAUSE_NS 10000000
 /* A sandbox changes places only once, when it ends. */
 #define LOOKS 3
-/* A keeper answers in microseconds, or when what it was asked to wait for has come. One that takes this much
- * longer is stopped, or its host is in trouble. */
+/* A keeper answers in microseconds, or when what it was asked to wait for has come. One that takes
+ * this much longer is stopped, or its host is in trouble. */
 #define PATIENCE_MS 10000
 
 struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err)
@@ -51,10 +51,12 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
     autostatus struct status status = {0};
     if (life == LIFE_NONE)
         return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
-    if (sandbox_status(cay, id, &buf, err) < 0 || status_decode(buf.data, buf.size, &status, err) < 0)
+    if (sandbox_status(cay, id, &buf, err) < 0 ||
+        status_decode(buf.data, buf.size, &status, err) < 0)
         return -1;
     return cay_fail(err, CAY_E_GONE, "sandbox '%s' has ended: %s (%s)", id,
-                    cay_state_name((enum cay_state)status.state), status.reason ? status.reason : "no reason known");
+                    cay_state_name((enum cay_state)status.state),
+                    status.reason ? status.reason : "no reason known");
 }
 
 int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err)
@@ -77,7 +79,8 @@ int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_er
             return explain(sandbox->cay, sandbox->id, life, err);
         nanosleep(&(struct timespec){.tv_nsec = READY_PAUSE_NS}, NULL);
     }
-    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer", sandbox->id);
+    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer",
+                    sandbox->id);
 }
 
 /* 1: an answer is there; 0: the keeper did not answer in time. */
@@ -90,21 +93,25 @@ static int await_answer(const struct chan *chan, const struct msg *request)
     uint64_t end = cay_now_us() + patience * 1000;
     for (;;) {
         uint64_t now = cay_now_us();
-        int ready = poll(&p, 1, request->timeout_ms > INT_MAX / 2 ? -1 : now >= end ? 0 : (int)((end - now) / 1000) + 1);
+        int ready = poll(&p, 1,
+                         request->timeout_ms > INT_MAX / 2 ? -1
+                         : now >= end                      ? 0
+                                                           : (int)((end - now) / 1000) + 1);
         if (ready >= 0 || errno != EINTR)
             return ready > 0;
     }
 }
 
-int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan, struct msg *answer,
-                 struct cay_error *err)
+int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
+                 struct msg *answer, struct cay_error *err)
 {
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
     int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : 1;
     if (got > 0 && !await_answer(chan, request)) {
         chan_done(chan);
-        return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer; 'cay rm -f %s' ends it",
+        return cay_fail(err, CAY_E_UNAVAILABLE,
+                        "the keeper of sandbox '%s' does not answer; 'cay rm -f %s' ends it",
                         sandbox->id, sandbox->id);
     }
     got = got < 0 ? -1 : chan_recv(chan, answer, err);
@@ -141,7 +148,8 @@ void sandbox_kill_keeper(struct cay_sandbox *sandbox)
     struct chan chan;
     struct ucred peer;
     socklen_t size = sizeof(peer);
-    /* Who listens there is the keeper, whatever a record says; the pidfd pins it before we look again. */
+    /* Who listens there is the keeper, whatever a record says; the pidfd pins it before we look
+     * again. */
     if (sandbox_connect(sandbox, &chan, NULL) < 0)
         return;
     int asked = getsockopt(chan.sock, SOL_SOCKET, SO_PEERCRED, &peer, &size);
@@ -155,7 +163,8 @@ void sandbox_kill_keeper(struct cay_sandbox *sandbox)
 
 static int lost_status(const char *reason, struct cay_buf *out, struct cay_error *err)
 {
-    const struct status lost = {.state = CAY_STATE_LOST, .reason = reason, .ended_ms = cay_wall_ms()};
+    const struct status lost = {
+        .state = CAY_STATE_LOST, .reason = reason, .ended_ms = cay_wall_ms()};
     return status_encode(&lost, out) < 0 ? cay_fail(err, CAY_E_NO_SPACE, "out of memory") : 0;
 }
 
@@ -183,7 +192,8 @@ int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct 
     if (dir >= 0 && why.code == CAY_E_INVALID)
         return lost_status("its status record is damaged", out, err);
     autofd int left = home_open(cay->run, id);
-    return lost_status(left >= 0 ? "its processes cannot be killed yet" : "the host restarted", out, err);
+    return lost_status(left >= 0 ? "its processes cannot be killed yet" : "the host restarted", out,
+                       err);
 }
 
 int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_error *err)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Creating a sandbox. Intent first: the locked run directory, then the record, then the keeper is told, which
- * makes everything else. The lock is taken by the creator and shared with the keeper, so from the first moment
- * on somebody alive holds it, and when nobody does the remains may be swept.
+ * Creating a sandbox. Intent first: the locked run directory, then the record, then the keeper is
+ * told, which makes everything else. The lock is taken by the creator and shared with the keeper,
+ * so from the first moment on somebody alive holds it, and when nobody does the remains may be
+ * swept.
  */
 #include "base/err.h"
 #include "base/sock.h"
@@ -35,7 +36,7 @@ static void random_id(char out[CAY_MAX_ID])
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* ---- the keeper process ----------------------------------------------------------------------------- */
+/* ---- the keeper process ---------------------------------------------------------------------- */
 
 struct launch {
     char program[CAY_MAX_PATH];
@@ -53,8 +54,9 @@ __attribute__((noinline, noreturn)) static void exec_keeper(const struct launch 
 }
 
 /*
- * The keeper must be nobody's child: a program that uses the library should neither find a zombie nor have
- * to wait for it. Two vforks, so that no memory is copied; the one in the middle is gone at once.
+ * The keeper must be nobody's child: a program that uses the library should neither find a zombie
+ * nor have to wait for it. Two vforks, so that no memory is copied; the one in the middle is gone
+ * at once.
  */
 static int launch_keeper(const struct launch *launch)
 {
@@ -84,10 +86,12 @@ static int start_keeper(const char *id, int *creator, struct cay_error *err)
     struct launch launch = {.argv = {"cay-keeper", (char *)id, NULL}};
     const char *dir = getenv("CAY_LIBEXEC_DIR");
     int pair[2];
-    snprintf(launch.program, sizeof(launch.program), "%s/cay-keeper", dir && *dir ? dir : CAY_LIBEXEC_DIR);
+    snprintf(launch.program, sizeof(launch.program), "%s/cay-keeper",
+             dir && *dir ? dir : CAY_LIBEXEC_DIR);
     if (access(launch.program, X_OK) < 0)
-        return cay_fail_errno(err, errno, "cannot find the keeper %s (is cay installed? $CAY_LIBEXEC_DIR says where)",
-                              launch.program);
+        return cay_fail_errno(
+            err, errno, "cannot find the keeper %s (is cay installed? $CAY_LIBEXEC_DIR says where)",
+            launch.program);
     if (sock_pair(pair) < 0)
         return cay_fail_errno(err, errno, "cannot make a socket pair");
     autofd int ours = pair[0], theirs = pair[1];
@@ -99,15 +103,17 @@ static int start_keeper(const char *id, int *creator, struct cay_error *err)
     return 0;
 }
 
-/* ---- the steps -------------------------------------------------------------------------------------- */
+/* ---- the steps ------------------------------------------------------------------------------- */
 
 /* The run directory with its lock. 1: ours; 0: there is one already; -1. */
 static int claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
     if (mkdirat(cay->run, id, 0700) < 0)
-        return errno == EEXIST ? 0 : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
+        return errno == EEXIST ? 0
+                               : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
     autofd int dir = home_open(cay->run, id);
-    autofd int fd = dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    autofd int fd =
+        dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || status_lock(fd) < 0) {
         int eno = errno;
         unlinkat(cay->run, id, AT_REMOVEDIR);
@@ -124,8 +130,10 @@ static int write_record(struct cay *cay, const struct spec *spec, struct cay_err
         return 0;
     if (mkdirat(cay->sandboxes, id, 0700) < 0) {
         if (errno == EEXIST)
-            return cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' has ended and its record is still there; "
-                            "remove it with 'cay rm %s'", id, id);
+            return cay_fail(err, CAY_E_CONFLICT,
+                            "sandbox '%s' has ended and its record is still there; "
+                            "remove it with 'cay rm %s'",
+                            id, id);
         return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
     }
     autofd int dir = home_open(cay->sandboxes, id);
@@ -137,15 +145,16 @@ static int write_record(struct cay *cay, const struct spec *spec, struct cay_err
 
 /* What is wanted: a sandbox, and perhaps a first command in it, whose request is sent along. */
 struct order {
-    const struct spec *spec;
-    const char *image; /* what the spec's image stands for */
+    struct spec spec;
+    const char *image; /* what the spec's image stands for; borrowed from the config */
     const struct cay_exec *exec;
     bool started; /* the command's request was sent */
     int creator;  /* to a keeper that waits for the spec; -1: none was started yet */
 };
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
-static int send_order(struct order *order, const struct msg *create, int status, struct cay_error *err)
+static int send_order(struct order *order, const struct msg *create, int status,
+                      struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(2 * (CAY_MAX_FRAME + FRAME_HEADER));
     if (msg_encode(&buf, create, 1) < 0)
@@ -154,10 +163,12 @@ static int send_order(struct order *order, const struct msg *create, int status,
         struct msg exec = exec_request(order->exec);
         exec.flags |= MSG_F_LAST;
         if (msg_encode(&buf, &exec, 0) < 0)
-            return cay_fail(err, CAY_E_TOO_LARGE, "the command (arguments and environment) is larger than %u bytes",
+            return cay_fail(err, CAY_E_TOO_LARGE,
+                            "the command (arguments and environment) is larger than %u bytes",
                             CAY_MAX_FRAME);
     }
-    /* The locked status file goes along: the lock belongs to the open file, and so to both of us now. */
+    /* The locked status file goes along: the lock belongs to the open file, and so to both of us
+     * now. */
     if (sock_send_all(order->creator, buf.data, buf.size, &status, 1) < 0)
         return cay_fail_errno(err, errno, "cannot talk to the keeper");
     order->started = order->exec != NULL;
@@ -179,7 +190,7 @@ static int recv_ready(struct chan *chan, struct msg *answer, struct cay_error *e
 /* Hands the spec to the new keeper and waits until the sandbox is up. */
 static int await_ready(struct cay *cay, struct order *order, int status, struct cay_error *err)
 {
-    const struct spec *spec = order->spec;
+    const struct spec *spec = &order->spec;
     struct chan chan;
     automsg struct msg answer = {0};
     const struct msg request = {
@@ -207,7 +218,7 @@ static int await_ready(struct cay *cay, struct order *order, int status, struct 
 static int create_new(struct cay *cay, struct order *order, int status, struct cay_sandbox **out,
                       struct cay_error *err)
 {
-    const struct spec *spec = order->spec;
+    const struct spec *spec = &order->spec;
     autofd int locked = status;
     struct cay_sandbox *sandbox = sandbox_new(cay, spec->spec.id, err);
     bool recorded = sandbox && write_record(cay, spec, err) == 0;
@@ -237,14 +248,16 @@ static int take_existing(struct cay *cay, const struct spec *wanted, struct cay_
         return -1;
     const char *field = spec_difference(wanted, &found);
     if (field)
-        return cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' exists with another %s; choose another id or remove it",
-                        id, field);
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' exists with another %s; choose another id or remove it", id,
+                        field);
     return cay_get(cay, id, out, err);
 }
 
-static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbox **out, struct cay_error *err)
+static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbox **out,
+                         struct cay_error *err)
 {
-    const struct spec *spec = order->spec;
+    const struct spec *spec = &order->spec;
     int status = -1;
     for (int i = 0; i < 300; i++) {
         int claimed = claim(cay, spec->spec.id, &status, err);
@@ -260,16 +273,15 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
-    return cay_fail(err, CAY_E_UNAVAILABLE, "what is left of an earlier sandbox '%s' cannot be removed yet",
-                    spec->spec.id);
+    return cay_fail(err, CAY_E_UNAVAILABLE,
+                    "what is left of an earlier sandbox '%s' cannot be removed yet", spec->spec.id);
 }
 
-static int create(struct cay *cay, const struct cay_spec *given, struct order *order, struct cay_sandbox **out,
-                  struct cay_error *err)
+static int create(struct cay *cay, const struct cay_spec *given, struct order *order,
+                  struct cay_sandbox **out, struct cay_error *err)
 {
     char id[CAY_MAX_ID];
     autoconfig struct config config = {0};
-    autospec struct spec spec = {0};
     struct cay_spec wanted = *given;
     if (config_load(cay, &config, err) < 0)
         return -1;
@@ -278,19 +290,23 @@ static int create(struct cay *cay, const struct cay_spec *given, struct order *o
         random_id(id);
         wanted.id = id;
     }
-    if (spec_make(&wanted, &spec, err) < 0)
+    if (spec_make(&wanted, &order->spec, err) < 0)
         return -1;
-    order->spec = &spec;
-    order->image = config_image(&config, spec.spec.image);
-    if (image_check(order->image, spec.spec.image, err) < 0)
-        return -1;
+    const struct cay_spec *spec = &order->spec.spec;
+    order->image = config_image(&config, spec->image);
+    int created = image_check(order->image, spec->image, err);
     /* The keeper starts while we claim the id, on another CPU if there is one. */
-    int created = start_keeper(spec.spec.id, &order->creator, err) < 0 ? -1 : claim_or_take(cay, order, out, err);
+    if (created == 0)
+        created = start_keeper(spec->id, &order->creator, err);
+    if (created == 0)
+        created = claim_or_take(cay, order, out, err);
     close_fd(&order->creator);
+    spec_done(&order->spec);
     return created;
 }
 
-int cay_create(struct cay *cay, const struct cay_spec *spec, struct cay_sandbox **out, struct cay_error *err)
+int cay_create(struct cay *cay, const struct cay_spec *spec, struct cay_sandbox **out,
+               struct cay_error *err)
 {
     struct cay_error own;
     struct order order = {.creator = -1};
@@ -307,7 +323,8 @@ int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct 
         err = &own;
     if (exec_check(exec, err) < 0 || create(cay, spec, &order, &sandbox, err) < 0)
         return -1;
-    int started = order.started ? exec_adopt(sandbox, proc, err) : cay_start(sandbox, exec, proc, err);
+    int started =
+        order.started ? exec_adopt(sandbox, proc, err) : cay_start(sandbox, exec, proc, err);
     if (started < 0) {
         cay_sandbox_free(sandbox);
         return -1;

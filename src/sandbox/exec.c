@@ -18,7 +18,7 @@ struct cay_proc {
     pid_t pid;
     bool over;
     bool last; /* its ephemeral sandbox ends with it */
-    int log;      /* of a sandbox that has ended: its saved output, read from here; else -1 */
+    int log;   /* of a sandbox that has ended: its saved output, read from here; else -1 */
     uint64_t log_offset;
     char *chunk;
 };
@@ -44,7 +44,8 @@ int exec_check(const struct cay_exec *exec, struct cay_error *err)
     if (argv == (exec->shell != NULL))
         return cay_fail(err, CAY_E_INVALID, "give a command either as argv or as a shell string");
     if (exec->cwd && exec->cwd[0] != '/')
-        return cay_fail(err, CAY_E_INVALID, "working directory '%s' is not an absolute path", exec->cwd);
+        return cay_fail(err, CAY_E_INVALID, "working directory '%s' is not an absolute path",
+                        exec->cwd);
     for (const char *const *e = exec->env; e && *e; e++)
         if (!strchr(*e, '=') || **e == '=')
             return cay_fail(err, CAY_E_INVALID, "environment entry '%s' is not NAME=VALUE", *e);
@@ -55,8 +56,8 @@ struct msg exec_request(const struct cay_exec *exec)
 {
     return (struct msg){
         .type = OP_EXEC,
-        .flags = (exec->pty ? MSG_F_PTY : 0) |
-                 (exec->want_stdin || exec->input_size ? MSG_F_STDIN : 0),
+        .flags =
+            (exec->pty ? MSG_F_PTY : 0) | (exec->want_stdin || exec->input_size ? MSG_F_STDIN : 0),
         .argv = exec->shell ? NULL : exec->argv,
         .shell = exec->shell,
         .env = exec->env,
@@ -69,8 +70,8 @@ struct msg exec_request(const struct cay_exec *exec)
 }
 
 /* Opens a stream with its first request; the first answer must be `expected`. */
-static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request, bool lend,
-                                    struct cay_error *err)
+static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request,
+                                    bool lend, struct cay_error *err)
 {
     struct cay_proc *proc = calloc(1, sizeof(*proc));
     if (!proc) {
@@ -160,20 +161,25 @@ static int next_saved(struct cay_proc *proc, struct cay_event *out, struct cay_e
     ssize_t n = pread(proc->log, proc->chunk, CAY_MAX_DATA, (off_t)proc->log_offset);
     if (n < 0)
         return cay_fail_errno(err, errno, "cannot read the saved output");
-    *out = (struct cay_event){.kind = CAY_EVENT_OUTPUT, .stream = 1, .offset = proc->log_offset,
-                              .data = proc->chunk, .size = (size_t)n};
+    *out = (struct cay_event){.kind = CAY_EVENT_OUTPUT,
+                              .stream = 1,
+                              .offset = proc->log_offset,
+                              .data = proc->chunk,
+                              .size = (size_t)n};
     proc->log_offset += (uint64_t)n;
     proc->over = n == 0;
     return n > 0;
 }
 
-int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow, struct cay_proc **out,
-               struct cay_error *err)
+int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
+               struct cay_proc **out, struct cay_error *err)
 {
     struct cay_error own;
     if (!err)
         err = &own;
-    const struct msg request = {.type = OP_ATTACH, .pid = (uint64_t)pid, .offset = from,
+    const struct msg request = {.type = OP_ATTACH,
+                                .pid = (uint64_t)pid,
+                                .offset = from,
                                 .flags = follow ? MSG_F_FOLLOW : 0};
     struct cay_proc *proc = open_stream(sandbox, &request, false, err);
     if (!proc && pid == 0 && err->code == CAY_E_GONE)
@@ -228,11 +234,13 @@ static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_e
         proc->over = true;
         return msg_to_error(msg, err);
     default:
-        return cay_fail(err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)", msg->type);
+        return cay_fail(err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)",
+                        msg->type);
     }
 }
 
-int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out, struct cay_error *err)
+int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
+                  struct cay_error *err)
 {
     msg_done(&proc->current);
     proc->current = (struct msg){0};
@@ -270,7 +278,8 @@ int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct 
 {
     for (size_t done = 0; done < size;) {
         size_t part = CAY_MIN(size - done, (size_t)CAY_MAX_DATA);
-        const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->pid,
+        const struct msg msg = {.type = OP_STDIN,
+                                .pid = (uint64_t)proc->pid,
                                 .data = {(const char *)data + done, part}};
         if (chan_send(proc->chan.sock, &msg, NULL, 0, err) < 0)
             return -1;
@@ -287,7 +296,8 @@ int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err)
 
 int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct cay_error *err)
 {
-    const struct msg msg = {.type = OP_RESIZE, .pid = (uint64_t)proc->pid, .rows = rows, .cols = cols};
+    const struct msg msg = {
+        .type = OP_RESIZE, .pid = (uint64_t)proc->pid, .rows = rows, .cols = cols};
     return chan_send(proc->chan.sock, &msg, NULL, 0, err);
 }
 
@@ -297,8 +307,8 @@ void cay_proc_free(struct cay_proc *proc)
         return;
     msg_done(&proc->current);
     if (proc->creator_of) {
-        /* The creator's own connection: closing it would end an ephemeral sandbox. A stream that is not
-         * over yet cannot be reused for requests, but keeps the sandbox alive all the same. */
+        /* The creator's own connection: closing it would end an ephemeral sandbox. A stream that is
+         * not over yet cannot be reused for requests, but keeps the sandbox alive all the same. */
         proc->creator_of->ending = proc->last && proc->over;
         atomic_store(&proc->creator_of->creator, proc->chan.sock);
         proc->chan.sock = -1;
@@ -309,9 +319,10 @@ void cay_proc_free(struct cay_proc *proc)
     free(proc);
 }
 
-/* ---- whole runs --------------------------------------------------------------------------------------- */
+/* ---- whole runs ------------------------------------------------------------------------------ */
 
-static int feed(struct cay_proc *proc, const struct cay_exec *exec, size_t *fed, struct cay_error *err)
+static int feed(struct cay_proc *proc, const struct cay_exec *exec, size_t *fed,
+                struct cay_error *err)
 {
     size_t part = CAY_MIN(exec->input_size - *fed, (size_t)CAY_MAX_DATA);
     if (part && cay_proc_write(proc, (const char *)exec->input + *fed, part, err) < 0)
@@ -385,7 +396,7 @@ void cay_result_done(struct cay_result *result)
     result->out = result->err = NULL;
 }
 
-/* ---- processes -------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct cay_exit *out,
              struct cay_error *err)
@@ -403,7 +414,9 @@ int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct
 
 int cay_signal(struct cay_sandbox *sandbox, pid_t pid, int signal, bool tree, struct cay_error *err)
 {
-    const struct msg request = {.type = OP_SIGNAL, .pid = (uint64_t)pid, .signal = (uint64_t)signal,
+    const struct msg request = {.type = OP_SIGNAL,
+                                .pid = (uint64_t)pid,
+                                .signal = (uint64_t)signal,
                                 .flags = tree ? MSG_F_TREE : 0};
     return sandbox_order(sandbox, &request, err);
 }
@@ -422,7 +435,8 @@ static void take_proc(const struct msg *msg, struct cay_proc_info *out)
     snprintf(out->command, sizeof(out->command), "%s", msg->text ? msg->text : "");
 }
 
-int cay_procs(struct cay_sandbox *sandbox, int (*each)(const struct cay_proc_info *info, void *data), void *data,
+int cay_procs(struct cay_sandbox *sandbox,
+              int (*each)(const struct cay_proc_info *info, void *data), void *data,
               struct cay_error *err)
 {
     struct chan chan;
@@ -440,5 +454,7 @@ int cay_procs(struct cay_sandbox *sandbox, int (*each)(const struct cay_proc_inf
     if (got > 0)
         msg_done(&msg);
     chan_done(&chan);
-    return got < 0 ? -1 : got == 0 ? cay_fail(err, CAY_E_GONE, "sandbox '%s' ended", sandbox->id) : 0;
+    return got < 0    ? -1
+           : got == 0 ? cay_fail(err, CAY_E_GONE, "sandbox '%s' ended", sandbox->id)
+                      : 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files: the caller's end of a file channel. The worker at the other end is a process inside the sandbox,
- * so whatever it is tricked into opening is the sandbox's own. Its answers are data, bounded by the frame.
+ * Files: the caller's end of a file channel. The worker at the other end is a process inside the
+ * sandbox, so whatever it is tricked into opening is the sandbox's own. Its answers are data,
+ * bounded by the frame.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -14,14 +15,16 @@ struct cay_fs {
     struct chan chan;
 };
 
-int cay_fs_open(struct cay_sandbox *sandbox, const char *user, struct cay_fs **out, struct cay_error *err)
+int cay_fs_open(struct cay_sandbox *sandbox, const char *user, struct cay_fs **out,
+                struct cay_error *err)
 {
     struct chan chan;
     struct msg answer;
     struct cay_fs *fs = calloc(1, sizeof(*fs));
     if (!fs)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
-    if (sandbox_call(sandbox, &(struct msg){.type = OP_FS, .user = user}, &chan, &answer, err) < 0) {
+    if (sandbox_call(sandbox, &(struct msg){.type = OP_FS, .user = user}, &chan, &answer, err) <
+        0) {
         free(fs);
         return -1;
     }
@@ -65,9 +68,10 @@ static int next(struct cay_fs *fs, struct msg *out, struct cay_error *err)
     return got;
 }
 
-/* Every answer goes to `take`; when that says stop, the rest is not waited for: the channel is cut. */
-static int drain(struct cay_fs *fs, const struct msg *request, int (*take)(const struct msg *msg, void *data),
-                 void *data, struct cay_error *err)
+/* Every answer goes to `take`; when that says stop, the rest is not waited for: the
+ * channel is cut. */
+static int drain(struct cay_fs *fs, const struct msg *request,
+                 int (*take)(const struct msg *msg, void *data), void *data, struct cay_error *err)
 {
     struct msg msg;
     int got = send(fs, request, err) < 0 ? -1 : 1;
@@ -103,7 +107,7 @@ static char type_letter(uint64_t mode)
     static const struct {
         mode_t type;
         char letter;
-    } letters[] = {{S_IFREG, 'f'}, {S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFIFO, 'p'},
+    } letters[] = {{S_IFREG, 'f'},  {S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFIFO, 'p'},
                    {S_IFSOCK, 's'}, {S_IFCHR, 'c'}, {S_IFBLK, 'b'}};
     for (size_t i = 0; i < CAY_COUNT(letters); i++)
         if (((mode_t)mode & S_IFMT) == letters[i].type)
@@ -132,12 +136,13 @@ static int take_entry(const struct msg *msg, void *data)
 static int take_match(const struct msg *msg, void *data)
 {
     const struct taker *taker = data;
-    const struct cay_match match = {msg->path ? msg->path : "", msg->number, msg->text ? msg->text : ""};
+    const struct cay_match match = {msg->path ? msg->path : "", msg->number,
+                                    msg->text ? msg->text : ""};
     return msg->type == FS_MATCH ? taker->match(&match, taker->data) : 0;
 }
 
-int cay_fs_read(struct cay_fs *fs, const char *path, uint64_t offset, uint64_t size, cay_sink sink, void *data,
-                struct cay_error *err)
+int cay_fs_read(struct cay_fs *fs, const char *path, uint64_t offset, uint64_t size, cay_sink sink,
+                void *data, struct cay_error *err)
 {
     struct taker taker = {.sink = sink, .data = data};
     const struct msg request = {.type = FS_READ, .path = path, .offset = offset, .number = size};
@@ -170,7 +175,8 @@ static int upload(struct cay_fs *fs, const struct msg *request, cay_source sourc
         msg_done(&msg);
     if (!refused && n < 0)
         return cay_fail(err, CAY_E_INVALID, "the upload was given up by its source");
-    return got > 0 ? cay_fail(err, CAY_E_INTERNAL, "the file worker sent something unexpected") : got;
+    return got > 0 ? cay_fail(err, CAY_E_INTERNAL, "the file worker sent something unexpected")
+                   : got;
 }
 
 int cay_fs_write(struct cay_fs *fs, const char *path, uint32_t mode, cay_source source, void *data,
@@ -181,7 +187,8 @@ int cay_fs_write(struct cay_fs *fs, const char *path, uint32_t mode, cay_source 
 }
 
 int cay_fs_stat(struct cay_fs *fs, const char *path, bool follow,
-                int (*each)(const struct cay_stat *st, void *data), void *data, struct cay_error *err)
+                int (*each)(const struct cay_stat *st, void *data), void *data,
+                struct cay_error *err)
 {
     struct taker taker = {.stat = each, .data = data};
     const struct msg request = {.type = FS_STAT, .path = path, .flags = follow ? MSG_F_FOLLOW : 0};
@@ -189,7 +196,8 @@ int cay_fs_stat(struct cay_fs *fs, const char *path, bool follow,
 }
 
 int cay_fs_list(struct cay_fs *fs, const char *path, uint32_t depth,
-                int (*each)(const struct cay_stat *st, void *data), void *data, struct cay_error *err)
+                int (*each)(const struct cay_stat *st, void *data), void *data,
+                struct cay_error *err)
 {
     struct taker taker = {.stat = each, .data = data};
     const struct msg request = {.type = FS_LIST, .path = path, .number = depth};
@@ -208,21 +216,24 @@ int cay_fs_move(struct cay_fs *fs, const char *from, const char *to, struct cay_
 
 int cay_fs_remove(struct cay_fs *fs, const char *path, bool recursive, struct cay_error *err)
 {
-    const struct msg request = {.type = FS_REMOVE, .path = path, .flags = recursive ? MSG_F_RECURSIVE : 0};
+    const struct msg request = {
+        .type = FS_REMOVE, .path = path, .flags = recursive ? MSG_F_RECURSIVE : 0};
     return drain(fs, &request, NULL, NULL, err);
 }
 
 int cay_fs_find(struct cay_fs *fs, const char *path, const char *glob, uint64_t limit,
-                int (*each)(const struct cay_stat *st, void *data), void *data, struct cay_error *err)
+                int (*each)(const struct cay_stat *st, void *data), void *data,
+                struct cay_error *err)
 {
     struct taker taker = {.stat = each, .data = data};
     const struct msg request = {.type = FS_FIND, .path = path, .glob = glob, .number = limit};
     return drain(fs, &request, take_entry, &taker, err);
 }
 
-int cay_fs_grep(struct cay_fs *fs, const char *path, const char *pattern, bool literal, bool ignore_case,
-                const char *glob, uint64_t limit, int (*each)(const struct cay_match *match, void *data),
-                void *data, struct cay_error *err)
+int cay_fs_grep(struct cay_fs *fs, const char *path, const char *pattern, bool literal,
+                bool ignore_case, const char *glob, uint64_t limit,
+                int (*each)(const struct cay_match *match, void *data), void *data,
+                struct cay_error *err)
 {
     struct taker taker = {.match = each, .data = data};
     const struct msg request = {
@@ -238,10 +249,12 @@ int cay_fs_grep(struct cay_fs *fs, const char *path, const char *pattern, bool l
 
 /* OK comes first here and means "watching"; changes follow until the callback has had enough. */
 int cay_fs_watch(struct cay_fs *fs, const char *path, bool recursive,
-                 int (*each)(const struct cay_change *change, void *data), void *data, struct cay_error *err)
+                 int (*each)(const struct cay_change *change, void *data), void *data,
+                 struct cay_error *err)
 {
     struct msg msg;
-    const struct msg request = {.type = FS_WATCH, .path = path, .flags = recursive ? MSG_F_RECURSIVE : 0};
+    const struct msg request = {
+        .type = FS_WATCH, .path = path, .flags = recursive ? MSG_F_RECURSIVE : 0};
     int got = send(fs, &request, err) < 0 ? -1 : next(fs, &msg, err);
     if (got != 0)
         return -1;
@@ -259,13 +272,15 @@ int cay_fs_watch(struct cay_fs *fs, const char *path, bool recursive,
     }
 }
 
-int cay_fs_tar_out(struct cay_fs *fs, const char *path, cay_sink sink, void *data, struct cay_error *err)
+int cay_fs_tar_out(struct cay_fs *fs, const char *path, cay_sink sink, void *data,
+                   struct cay_error *err)
 {
     struct taker taker = {.sink = sink, .data = data};
     return drain(fs, &(struct msg){.type = FS_TAR_OUT, .path = path}, take_data, &taker, err);
 }
 
-int cay_fs_tar_in(struct cay_fs *fs, const char *path, cay_source source, void *data, struct cay_error *err)
+int cay_fs_tar_in(struct cay_fs *fs, const char *path, cay_source source, void *data,
+                  struct cay_error *err)
 {
     return upload(fs, &(struct msg){.type = FS_TAR_IN, .path = path}, source, data, err);
 }

@@ -21,18 +21,20 @@ bool home_privileged(void)
     return geteuid() == 0;
 }
 
-/* Where a directory is when nobody says otherwise: root's place, or below an XDG variable or the home. */
+/* Where a directory is when nobody says otherwise: root's place, or below an XDG variable or the
+ * home. */
 struct place {
     const char *variable, *root, *xdg, *xdg_below, *home_below;
 };
 
-static const struct place state_place = {"CAY_STATE_DIR", "/var/lib/cay", "XDG_DATA_HOME", "cay", ".local/share/cay"};
+static const struct place state_place = {"CAY_STATE_DIR", "/var/lib/cay", "XDG_DATA_HOME", "cay",
+                                         ".local/share/cay"};
 static const struct place run_place = {"CAY_RUN_DIR", "/run/cay", "XDG_RUNTIME_DIR", "cay", NULL};
-static const struct place config_place = {"CAY_CONFIG", "/etc/cay/cay.conf", "XDG_CONFIG_HOME", "cay/cay.conf",
-                                          ".config/cay/cay.conf"};
+static const struct place config_place = {"CAY_CONFIG", "/etc/cay/cay.conf", "XDG_CONFIG_HOME",
+                                          "cay/cay.conf", ".config/cay/cay.conf"};
 
-static int find_place(const struct place *place, const char *given, bool root, char *out, size_t size,
-                      struct cay_error *err)
+static int find_place(const struct place *place, const char *given, bool root, char *out,
+                      size_t size, struct cay_error *err)
 {
     const char *direct = given ? given : getenv(place->variable);
     const char *xdg = getenv(place->xdg), *home = getenv("HOME");
@@ -67,7 +69,8 @@ static int open_own_dir(const char *path, struct cay_error *err)
     if (fd < 0 || fstat(fd, &st) < 0)
         return cay_fail_errno(err, errno, "cannot open %s", path);
     if (st.st_uid != geteuid() || (st.st_mode & 022))
-        return cay_fail(err, CAY_E_DENIED, "%s belongs to somebody else or is writable by others", path);
+        return cay_fail(err, CAY_E_DENIED, "%s belongs to somebody else or is writable by others",
+                        path);
     return steal_fd(&fd);
 }
 
@@ -82,9 +85,12 @@ int cay_open(const struct cay_options *options, struct cay **out, struct cay_err
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     cay->run = cay->sandboxes = -1;
     cay->privileged = home_privileged();
-    if (find_place(&state_place, options->state_dir, cay->privileged, cay->state_path, sizeof(cay->state_path), err) < 0 ||
-        find_place(&run_place, options->run_dir, cay->privileged, cay->run_path, sizeof(cay->run_path), err) < 0 ||
-        find_place(&config_place, options->config, cay->privileged, cay->config_path, sizeof(cay->config_path), err) < 0)
+    if (find_place(&state_place, options->state_dir, cay->privileged, cay->state_path,
+                   sizeof(cay->state_path), err) < 0 ||
+        find_place(&run_place, options->run_dir, cay->privileged, cay->run_path,
+                   sizeof(cay->run_path), err) < 0 ||
+        find_place(&config_place, options->config, cay->privileged, cay->config_path,
+                   sizeof(cay->config_path), err) < 0)
         goto failed;
     snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
     cay->run = open_own_dir(cay->run_path, err);
@@ -112,7 +118,8 @@ int home_open(int parent, const char *id)
     return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, struct cay_error *err)
+int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out,
+                     struct cay_error *err)
 {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s/ctl", cay->run_path, id);
@@ -121,7 +128,8 @@ int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *
     /* Too long for a socket address: by way of the open directory. */
     n = snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/%s/ctl", cay->run, id);
     if (n < 0 || (size_t)n >= sizeof(out->sun_path))
-        return cay_fail(err, CAY_E_INVALID, "the path of the run directory is too long: %s", cay->run_path);
+        return cay_fail(err, CAY_E_INVALID, "the path of the run directory is too long: %s",
+                        cay->run_path);
     return 0;
 }
 
@@ -130,7 +138,8 @@ void home_group_name(const struct cay *cay, const char *id, char out[HOME_GROUP_
     if (cay->privileged && strcmp(cay->run_path, run_place.root) == 0)
         snprintf(out, HOME_GROUP_SIZE, "%s", id);
     else
-        snprintf(out, HOME_GROUP_SIZE, "%s.%08x", id, cay_crc32(cay->run_path, strlen(cay->run_path)));
+        snprintf(out, HOME_GROUP_SIZE, "%s.%08x", id,
+                 cay_crc32(cay->run_path, strlen(cay->run_path)));
 }
 
 void home_boot_id(char out[40])

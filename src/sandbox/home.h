@@ -10,8 +10,8 @@
  *   <state>/sandboxes/<id>/log     what it printed
  *   <state>/images/...             prepared images
  *
- * The lock is the truth about life: a status file that nobody locks belongs to a sandbox whose keeper is
- * dead, whatever it says. There is no other registry.
+ * The lock is the truth about life: a status file that nobody locks belongs to a sandbox whose
+ * keeper is dead, whatever it says. There is no other registry.
  */
 #ifndef CAY_SANDBOX_HOME_H
 #define CAY_SANDBOX_HOME_H
@@ -32,8 +32,10 @@ bool home_privileged(void);
 int home_open(int parent, const char *id);
 /* The keeper's socket address below <run>. */
 struct sockaddr_un;
-int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, struct cay_error *err);
-/* The name of its cgroup: the id, and for a run directory of one's own also which: ids are unique only there. */
+int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out,
+                     struct cay_error *err);
+/* The name of its cgroup: the id, and for a run directory of one's own also which: ids are unique
+ * only there. */
 #define HOME_GROUP_SIZE (CAY_MAX_ID + 10)
 void home_group_name(const struct cay *cay, const char *id, char out[HOME_GROUP_SIZE]);
 /* 32 hex digits and dashes, as the kernel prints it; empty if unknown. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The `host` image: a skeleton with everything of a root but /usr, which is the host's own. Its /etc is
- * synthetic: accounts are ours, and from the host come only the files named below, and of those only what
- * every user of the host may read. Nothing of /home, /root, or of /var but the package database that apt
- * needs to know what /usr holds.
+ * The `host` image: a skeleton with everything of a root but /usr, which is the host's own. Its
+ * /etc is synthetic: accounts are ours, and from the host come only the files named below, and of
+ * those only what every user of the host may read. Nothing of /home, /root, or of /var but the
+ * package database that apt needs to know what /usr holds.
  *
- * A skeleton is made once for each generation of the host (its packages, alternatives, certificates), under
- * a name that tells the generation, complete or not at all (rename).
+ * A skeleton is made once for each generation of the host (its packages, alternatives,
+ * certificates), under a name that tells the generation, complete or not at all (rename).
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -31,40 +31,75 @@ static const struct {
     const char *path;
     mode_t mode;
 } directories[] = {
-    {"usr", 0755},          {"etc", 0755},           {"etc/apt", 0755},       {"etc/apt/sources.list.d", 0755},
-          {"etc/ssl", 0755},
-    {"dev", 0755},          {"proc", 0555},          {"sys", 0555},           {"run", 0755},
-    {"run/lock", 01777},    {"tmp", 01777},          {"root", 0700},          {"home", 0755},
-    {"home/user", 0755},    {"mnt", 0755},           {"media", 0755},         {"opt", 0755},
-    {"srv", 0755},          {"workspace", 0777},     {"var", 0755},           {"var/tmp", 01777},
-    {"var/log", 0755},      {"var/log/apt", 0755},   {"var/lib", 0755},       {"var/lib/misc", 0755},
-    {"var/cache", 0755},    {"var/cache/apt", 0755}, {"var/cache/apt/archives", 0755},
-    {"var/cache/apt/archives/partial", 0755},        {"var/lib/apt", 0755},   {"var/lib/apt/lists", 0755},
-    {"var/lib/apt/lists/partial", 0755},             {"var/lib/dpkg", 0755},  {"var/lib/dpkg/updates", 0755},
-    {"var/lib/dpkg/triggers", 0755},                 {"var/lib/dpkg/parts", 0755}, {"var/mail", 0755},
-    {"var/spool", 0755},    {"var/local", 0755},     {"var/opt", 0755},       {"var/lib/dpkg/info", 0755},
+    {"usr", 0755},
+    {"etc", 0755},
+    {"etc/apt", 0755},
+    {"etc/apt/sources.list.d", 0755},
+    {"etc/ssl", 0755},
+    {"dev", 0755},
+    {"proc", 0555},
+    {"sys", 0555},
+    {"run", 0755},
+    {"run/lock", 01777},
+    {"tmp", 01777},
+    {"root", 0700},
+    {"home", 0755},
+    {"home/user", 0755},
+    {"mnt", 0755},
+    {"media", 0755},
+    {"opt", 0755},
+    {"srv", 0755},
+    {"workspace", 0777},
+    {"var", 0755},
+    {"var/tmp", 01777},
+    {"var/log", 0755},
+    {"var/log/apt", 0755},
+    {"var/lib", 0755},
+    {"var/lib/misc", 0755},
+    {"var/cache", 0755},
+    {"var/cache/apt", 0755},
+    {"var/cache/apt/archives", 0755},
+    {"var/cache/apt/archives/partial", 0755},
+    {"var/lib/apt", 0755},
+    {"var/lib/apt/lists", 0755},
+    {"var/lib/apt/lists/partial", 0755},
+    {"var/lib/dpkg", 0755},
+    {"var/lib/dpkg/updates", 0755},
+    {"var/lib/dpkg/triggers", 0755},
+    {"var/lib/dpkg/parts", 0755},
+    {"var/mail", 0755},
+    {"var/spool", 0755},
+    {"var/local", 0755},
+    {"var/opt", 0755},
+    {"var/lib/dpkg/info", 0755},
 };
 
 static const struct {
     const char *path, *text;
 } files[] = {
-    {"etc/passwd", "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
-                   "bin:x:2:2:bin:/bin:/usr/sbin/nologin\nsys:x:3:3:sys:/dev:/usr/sbin/nologin\n"
-                   "games:x:5:60:games:/usr/games:/usr/sbin/nologin\nman:x:6:12:man:/var/cache/man:/usr/sbin/nologin\n"
-                   "mail:x:8:8:mail:/var/mail:/usr/sbin/nologin\nwww-data:x:33:33:www-data:/var/www:/usr/sbin/nologin\n"
-                   "_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n"
-                   "user:x:1000:1000:user:/home/user:/bin/bash\n"
-                   "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
-    {"etc/group", "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\n"
-                  "man:x:12:\nkmem:x:15:\nsudo:x:27:\naudio:x:29:\nwww-data:x:33:\nutmp:x:43:\nvideo:x:44:\n"
-                  "staff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n"},
-    {"etc/shadow", "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\nnobody:*:19000:0:99999:7:::\n"},
+    {"etc/passwd",
+     "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+     "bin:x:2:2:bin:/bin:/usr/sbin/nologin\nsys:x:3:3:sys:/dev:/usr/sbin/nologin\n"
+     "games:x:5:60:games:/usr/games:/usr/sbin/nologin\nman:x:6:12:man:/var/cache/man:/usr/sbin/"
+     "nologin\n"
+     "mail:x:8:8:mail:/var/mail:/usr/sbin/nologin\nwww-data:x:33:33:www-data:/var/www:/usr/sbin/"
+     "nologin\n"
+     "_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n"
+     "user:x:1000:1000:user:/home/user:/bin/bash\n"
+     "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
+    {"etc/group",
+     "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\n"
+     "man:x:12:\nkmem:x:15:\nsudo:x:27:\naudio:x:29:\nwww-data:x:33:\nutmp:x:43:\nvideo:x:44:\n"
+     "staff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n"},
+    {"etc/shadow",
+     "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\nnobody:*:19000:0:99999:7:::\n"},
     {"etc/gshadow", "root:*::\nuser:*::\nnogroup:*::\n"},
     {"etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
     {"etc/hostname", "cay\n"},
     {"etc/resolv.conf", "# No resolver: this sandbox has no network.\n"},
-    {"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
-                          "protocols: db files\nservices: db files\nethers: db files\nrpc: db files\n"},
+    {"etc/nsswitch.conf",
+     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
+     "protocols: db files\nservices: db files\nethers: db files\nrpc: db files\n"},
     {"etc/host.conf", "multi on\n"},
     {"etc/fstab", ""},
     {"etc/apt/sources.list", "# No package source: this sandbox has no network.\n"},
@@ -88,33 +123,101 @@ static const struct {
 
 /* From the host, where it has them; only what everybody may read there. */
 static const char *const host_files[] = {
-    "etc/alternatives", "etc/ssl/certs", "etc/ssl/openssl.cnf", "etc/ca-certificates.conf", "etc/ca-certificates",
-    "etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/localtime", "etc/timezone", "etc/mime.types",
-    "etc/services", "etc/protocols", "etc/rpc", "etc/profile", "etc/profile.d", "etc/bash.bashrc",
-    "etc/bash_completion.d", "etc/inputrc", "etc/terminfo", "etc/debian_version", "etc/lsb-release",
-    "etc/os-release", "etc/issue", "etc/login.defs", "etc/skel", "etc/security/limits.conf", "etc/magic",
-    "etc/magic.mime", "etc/nanorc", "etc/vim", "etc/gdb", "etc/fonts", "etc/python3", "etc/python3.9",
-    "etc/python3.10", "etc/python3.11", "etc/python3.12", "etc/python3.13", "etc/perl", "etc/java-11-openjdk",
-    "etc/java-17-openjdk", "etc/java-21-openjdk", "etc/java-25-openjdk", "etc/maven", "etc/emacs",
-    "etc/ImageMagick-6", "etc/ImageMagick-7", "etc/apt/apt.conf.d", "etc/apt/trusted.gpg.d", "etc/apt/keyrings",
-    "etc/apt/preferences.d", "etc/dpkg", "etc/debconf.conf", "etc/adduser.conf", "etc/deluser.conf",
-    "etc/wgetrc", "etc/screenrc", "etc/tmux.conf", "etc/xattr.conf", "etc/gai.conf", "etc/pam.conf", "etc/pam.d",
-    "etc/locale.alias", "etc/locale.gen", "etc/default/locale", "etc/mailcap", "etc/papersize", "etc/php",
-    "etc/ruby", "etc/R", "etc/lynx", "etc/mke2fs.conf", "etc/rmt",
-    "var/lib/dpkg/status", "var/lib/dpkg/diversions", "var/lib/dpkg/arch",
-    "var/lib/dpkg/alternatives", "var/lib/dpkg/info/format", "var/lib/apt/extended_states",
+    "etc/alternatives",
+    "etc/ssl/certs",
+    "etc/ssl/openssl.cnf",
+    "etc/ca-certificates.conf",
+    "etc/ca-certificates",
+    "etc/ld.so.cache",
+    "etc/ld.so.conf",
+    "etc/ld.so.conf.d",
+    "etc/localtime",
+    "etc/timezone",
+    "etc/mime.types",
+    "etc/services",
+    "etc/protocols",
+    "etc/rpc",
+    "etc/profile",
+    "etc/profile.d",
+    "etc/bash.bashrc",
+    "etc/bash_completion.d",
+    "etc/inputrc",
+    "etc/terminfo",
+    "etc/debian_version",
+    "etc/lsb-release",
+    "etc/os-release",
+    "etc/issue",
+    "etc/login.defs",
+    "etc/skel",
+    "etc/security/limits.conf",
+    "etc/magic",
+    "etc/magic.mime",
+    "etc/nanorc",
+    "etc/vim",
+    "etc/gdb",
+    "etc/fonts",
+    "etc/python3",
+    "etc/python3.9",
+    "etc/python3.10",
+    "etc/python3.11",
+    "etc/python3.12",
+    "etc/python3.13",
+    "etc/perl",
+    "etc/java-11-openjdk",
+    "etc/java-17-openjdk",
+    "etc/java-21-openjdk",
+    "etc/java-25-openjdk",
+    "etc/maven",
+    "etc/emacs",
+    "etc/ImageMagick-6",
+    "etc/ImageMagick-7",
+    "etc/apt/apt.conf.d",
+    "etc/apt/trusted.gpg.d",
+    "etc/apt/keyrings",
+    "etc/apt/preferences.d",
+    "etc/dpkg",
+    "etc/debconf.conf",
+    "etc/adduser.conf",
+    "etc/deluser.conf",
+    "etc/wgetrc",
+    "etc/screenrc",
+    "etc/tmux.conf",
+    "etc/xattr.conf",
+    "etc/gai.conf",
+    "etc/pam.conf",
+    "etc/pam.d",
+    "etc/locale.alias",
+    "etc/locale.gen",
+    "etc/default/locale",
+    "etc/mailcap",
+    "etc/papersize",
+    "etc/php",
+    "etc/ruby",
+    "etc/R",
+    "etc/lynx",
+    "etc/mke2fs.conf",
+    "etc/rmt",
+    "var/lib/dpkg/status",
+    "var/lib/dpkg/diversions",
+    "var/lib/dpkg/arch",
+    "var/lib/dpkg/alternatives",
+    "var/lib/dpkg/info/format",
+    "var/lib/apt/extended_states",
 };
 
 /* What makes a new generation when it changes. */
 static const char *const generation[] = {
-    "/etc/alternatives", "/etc/ld.so.cache", "/var/lib/dpkg/status", "/etc/ssl/certs", "/etc/localtime", "/usr",
-    "/usr/local", "/usr/local/bin", "/usr/local/etc", "/usr/local/lib", "/usr/local/sbin", "/usr/local/share",
+    "/etc/alternatives", "/etc/ld.so.cache", "/var/lib/dpkg/status",
+    "/etc/ssl/certs",    "/etc/localtime",   "/usr",
+    "/usr/local",        "/usr/local/bin",   "/usr/local/etc",
+    "/usr/local/lib",    "/usr/local/sbin",  "/usr/local/share",
 };
 
 static int copy_file(int from, int to, const char *name, const struct stat *st)
 {
     autofd int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    autofd int out = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st->st_mode & 0755);
+    autofd int out =
+        openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st->st_mode & 0755);
     if (in < 0 || out < 0)
         return -1;
     for (ssize_t n; (n = sendfile(out, in, NULL, 1 << 20)) != 0;)
@@ -197,7 +300,8 @@ static void copy_package_lists(int root)
     closedir(stream);
 }
 
-/* /bin, /lib and their kin are links into /usr on every host since 2021; they are repeated as they are. */
+/* /bin, /lib and their kin are links into /usr on every host since 2021; they are repeated as they
+ * are. */
 static int copy_top_links(int root)
 {
     static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"};
@@ -239,19 +343,21 @@ static int fill_skeleton(int root)
         copy_from_host(root, host_files[i]);
     copy_package_lists(root);
     /* Rootless there is only one id to own things; the directory is writable for all then. */
-    static const char *const users[] = {"home/user", "home/user/.bashrc", "home/user/.profile", "workspace"};
+    static const char *const users[] = {"home/user", "home/user/.bashrc", "home/user/.profile",
+                                        "workspace"};
     for (size_t i = 0; i < CAY_COUNT(users); i++)
         if (fchownat(root, users[i], 1000, 1000, 0) < 0 && fchmodat(root, users[i], 0777, 0) < 0)
             return -1;
     return 0;
 }
 
-/* ---- what /usr must not show ------------------------------------------------------------------------ */
+/* ---- what /usr must not show ----------------------------------------------------------------- */
 
 /*
- * Below /usr/local lies what the administrator put there. As root its owners are shifted so that the sandbox's
- * root can change /usr, and could then read what only the host's root may: that is hidden by whiteouts in a
- * layer of their own. (The rest of /usr is the distribution's and holds no secrets.)
+ * Below /usr/local lies what the administrator put there. As root its owners are shifted so that
+ * the sandbox's root can change /usr, and could then read what only the host's root may: that is
+ * hidden by whiteouts in a layer of their own. (The rest of /usr is the distribution's and holds no
+ * secrets.)
  */
 static int hide(int mask, const char *path)
 {
@@ -320,7 +426,8 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
     mode_t mask = umask(022);
     snprintf(temporary, sizeof(temporary), ".%s.%d", name, (int)getpid());
     int result = -1;
-    autofd int dir = cay_mkdir_all(images, 0700) < 0 ? -1 : open(images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    autofd int dir =
+        cay_mkdir_all(images, 0700) < 0 ? -1 : open(images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     autofd int top = dir < 0 || mkdirat(dir, temporary, 0755) < 0
                          ? -1
                          : openat(dir, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -330,7 +437,8 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
     if (root >= 0)
         result = fill_skeleton(root) < 0 || mask_private(top) < 0 ? -1 : 0;
     /* Two at once: the first wins, both are the same. */
-    if (result == 0 && renameat(dir, temporary, dir, name) < 0 && errno != EEXIST && errno != ENOTEMPTY)
+    if (result == 0 && renameat(dir, temporary, dir, name) < 0 && errno != EEXIST &&
+        errno != ENOTEMPTY)
         result = -1;
     int eno = errno;
     if (dir >= 0)

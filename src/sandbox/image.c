@@ -28,11 +28,14 @@ int image_check(const char *reference, const char *name, struct cay_error *err)
         return 0;
     if (strncmp(reference, "dir:", 4) == 0)
         return check_directory(reference + 4, err);
-    return cay_fail(err, CAY_E_NOT_FOUND,
-                    "no image '%s': use 'host', 'dir:/path', or an alias in the [image] section of cay.conf", name);
+    return cay_fail(
+        err, CAY_E_NOT_FOUND,
+        "no image '%s': use 'host', 'dir:/path', or an alias in the [image] section of cay.conf",
+        name);
 }
 
-int image_open(const char *state_path, const char *reference, struct image *out, struct cay_error *err)
+int image_open(const char *state_path, const char *reference, struct image *out,
+               struct cay_error *err)
 {
     struct image image = {.n_layers = 1};
     if (image_check(reference, reference, err) < 0)

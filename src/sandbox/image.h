@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Images: from a reference to the directories that a root is laid over. `host` is the host's own /usr below
- * a synthetic root; `dir:PATH` is a directory as it is.
+ * Images: from a reference to the directories that a root is laid over. `host` is the host's own
+ * /usr below a synthetic root; `dir:PATH` is a directory as it is.
  */
 #ifndef CAY_SANDBOX_IMAGE_H
 #define CAY_SANDBOX_IMAGE_H
@@ -24,7 +24,8 @@ struct image {
 /* Checks the reference without making anything. */
 int image_check(const char *reference, const char *name, struct cay_error *err);
 /* Finds, and for `host` makes if need be, what the reference stands for. */
-int image_open(const char *state_path, const char *reference, struct image *out, struct cay_error *err);
+int image_open(const char *state_path, const char *reference, struct image *out,
+               struct cay_error *err);
 
 /* host.c */
 int host_image(const char *state_path, struct image *out, struct cay_error *err);

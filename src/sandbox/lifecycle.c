@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Getting, looking at, stopping and removing sandboxes. Each call is one question to the keeper, or a look
- * at the record where there is no keeper any more.
+ * Getting, looking at, stopping and removing sandboxes. Each call is one question to the keeper, or
+ * a look at the record where there is no keeper any more.
  */
 #include "base/err.h"
 #include "base/parse.h"
@@ -108,7 +108,8 @@ int cay_resume(struct cay_sandbox *sandbox, struct cay_error *err)
 }
 
 /* Ending what has ended already is what was asked for. */
-static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags, struct cay_error *err)
+static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
+               struct cay_error *err)
 {
     struct cay_error why;
     const struct msg request = {.type = OP_STOP, .timeout_ms = grace_ms, .flags = flags};
@@ -135,9 +136,12 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
         return -1;
     enum life life = sandbox_life(cay, id);
     if (life == LIFE_NONE)
-        return force ? 0 : cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
+        return force
+                   ? 0
+                   : cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
     if (life == LIFE_KEPT && !force)
-        return cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' is running; stop it first, or use 'cay rm -f %s'", id, id);
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' is running; stop it first, or use 'cay rm -f %s'", id, id);
     if (life == LIFE_KEPT) {
         sandbox = sandbox_new(cay, id, err);
         struct cay_error why = {0};
@@ -157,11 +161,13 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
     return 0;
 }
 
-int cay_set_lifetime(struct cay_sandbox *sandbox, const struct cay_lifetime *lifetime, struct cay_error *err)
+int cay_set_lifetime(struct cay_sandbox *sandbox, const struct cay_lifetime *lifetime,
+                     struct cay_error *err)
 {
     const struct msg request = {
         .type = OP_LIFETIME,
-        .flags = (lifetime->set_ttl ? MSG_F_SET_TTL : 0) | (lifetime->set_idle ? MSG_F_SET_IDLE : 0),
+        .flags =
+            (lifetime->set_ttl ? MSG_F_SET_TTL : 0) | (lifetime->set_idle ? MSG_F_SET_IDLE : 0),
         .ttl_ms = lifetime->ttl_ms,
         .idle_ms = lifetime->idle_ms,
     };

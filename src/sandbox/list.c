@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Listing: one small read for each sandbox, no question to any keeper, so that a thousand cost little.
+ * Listing: one small read for each sandbox, no question to any keeper, so that a thousand cost
+ * little.
  */
 #include "base/err.h"
 #include "base/parse.h"
@@ -33,7 +34,8 @@ static bool label_matches(const char *const *labels, const char *wanted)
     size_t n = strlen(wanted);
     bool key_only = !strchr(wanted, '=');
     for (; labels && *labels; labels++)
-        if (strncmp(*labels, wanted, n) == 0 && ((*labels)[n] == 0 || (key_only && (*labels)[n] == '=')))
+        if (strncmp(*labels, wanted, n) == 0 &&
+            ((*labels)[n] == 0 || (key_only && (*labels)[n] == '=')))
             return true;
     return false;
 }
@@ -50,7 +52,8 @@ static int add(struct listing *listing, const struct cay_info *info, struct cay_
 {
     if (listing->n == listing->capacity) {
         size_t capacity = listing->capacity ? listing->capacity * 2 : 16;
-        struct cay_info *infos = capacity > MAX_LISTED ? NULL : realloc(listing->infos, capacity * sizeof(*infos));
+        struct cay_info *infos =
+            capacity > MAX_LISTED ? NULL : realloc(listing->infos, capacity * sizeof(*infos));
         if (!infos)
             return cay_fail(err, CAY_E_NO_SPACE, "too many sandboxes to list");
         listing->infos = infos;
@@ -79,8 +82,8 @@ static int add_record(struct listing *listing, const char *id, const struct cay_
 }
 
 /* The fast way: the status of a sandbox that is kept. 1: taken; 0: look closer. */
-static int add_kept(struct cay *cay, struct listing *listing, const char *id, const struct cay_filter *filter,
-                    struct cay_buf *buf, struct cay_error *err)
+static int add_kept(struct cay *cay, struct listing *listing, const char *id,
+                    const struct cay_filter *filter, struct cay_buf *buf, struct cay_error *err)
 {
     char path[CAY_MAX_ID + 8];
     snprintf(path, sizeof(path), "%s/status", id);
@@ -91,8 +94,8 @@ static int add_kept(struct cay *cay, struct listing *listing, const char *id, co
     return add_record(listing, id, buf, filter, err) < 0 ? -1 : 1;
 }
 
-static int add_any(struct cay *cay, struct listing *listing, const char *id, const struct cay_filter *filter,
-                   struct cay_buf *buf, struct cay_error *err)
+static int add_any(struct cay *cay, struct listing *listing, const char *id,
+                   const struct cay_filter *filter, struct cay_buf *buf, struct cay_error *err)
 {
     enum life life = sandbox_life(cay, id);
     if (life == LIFE_NONE || (life == LIFE_ENDED && !filter->all))
@@ -119,9 +122,11 @@ static int scan_run(struct cay *cay, struct listing *listing, const struct cay_f
         if (kept < 0)
             result = -1;
         else if (kept == 0)
-            /* Being made, or dead: then this look sweeps it, and the record is found below if wanted. */
-            result = sandbox_life(cay, e->d_name) == LIFE_KEPT ? add_any(cay, listing, e->d_name, filter, &buf, err)
-                                                               : 0;
+            /* Being made, or dead: then this look sweeps it, and the record is found below if
+             * wanted. */
+            result = sandbox_life(cay, e->d_name) == LIFE_KEPT
+                         ? add_any(cay, listing, e->d_name, filter, &buf, err)
+                         : 0;
     }
     closedir(stream);
     return result;
@@ -152,7 +157,8 @@ static int by_age(const void *a, const void *b)
 }
 
 int cay_list(struct cay *cay, const struct cay_filter *filter,
-             int (*each)(const struct cay_info *info, void *data), void *data, struct cay_error *err)
+             int (*each)(const struct cay_info *info, void *data), void *data,
+             struct cay_error *err)
 {
     const struct cay_filter none = {0};
     struct listing listing = {0};

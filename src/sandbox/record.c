@@ -31,7 +31,8 @@ int record_overwrite(int fd, const void *bytes, size_t size)
 {
     char page[1024];
     struct header header = make_header(bytes, size);
-    autofree char *large = size + sizeof(header) > sizeof(page) ? malloc(size + sizeof(header)) : NULL;
+    autofree char *large =
+        size + sizeof(header) > sizeof(page) ? malloc(size + sizeof(header)) : NULL;
     char *all = size + sizeof(header) > sizeof(page) ? large : page;
     if (!all)
         return -1;
@@ -48,7 +49,8 @@ int record_write_at(int dir, const char *name, const void *bytes, size_t size, b
 {
     char temporary[80];
     snprintf(temporary, sizeof(temporary), ".%s.%d", name, (int)getpid());
-    autofd int fd = openat(dir, temporary, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    autofd int fd =
+        openat(dir, temporary, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot write the record %s", name);
     if (record_overwrite(fd, bytes, size) < 0 || (durable && fdatasync(fd) < 0) ||
@@ -74,8 +76,8 @@ static enum look read_once(int fd, struct cay_buf *out)
     if (st.st_size == 0)
         return LOOK_EMPTY;
     ssize_t n = pread(fd, &header, sizeof(header), 0);
-    if (n != sizeof(header) || le32toh(header.magic) != MAGIC || le32toh(header.version) != VERSION ||
-        le32toh(header.size) > CAY_MAX_RECORD)
+    if (n != sizeof(header) || le32toh(header.magic) != MAGIC ||
+        le32toh(header.version) != VERSION || le32toh(header.size) > CAY_MAX_RECORD)
         return LOOK_BAD;
     size_t size = le32toh(header.size);
     char *room = buf_room(out, size);

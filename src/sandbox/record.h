@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records on disk: a header (magic, version, checksum, size) and fields. A record that does not check is
- * reported as damaged and never hides a good one.
+ * Records on disk: a header (magic, version, checksum, size) and fields. A record that does not
+ * check is reported as damaged and never hides a good one.
  */
 #ifndef CAY_SANDBOX_RECORD_H
 #define CAY_SANDBOX_RECORD_H
@@ -11,9 +11,11 @@
 /* As a new file that replaces the old one in one step; `durable`: it survives a power loss. */
 int record_write_at(int dir, const char *name, const void *bytes, size_t size, bool durable,
                     struct cay_error *err);
-/* In place, for the one writer of a file that others read meanwhile: readers check and try again. */
+/* In place, for the one writer of a file that others read meanwhile: readers check
+ * and try again. */
 int record_overwrite(int fd, const void *bytes, size_t size);
-/* Appends the payload to `out`. NOT_FOUND: no such file or still empty; INVALID: damaged or foreign. */
+/* Appends the payload to `out`. NOT_FOUND: no such file or still empty; INVALID: damaged or
+ * foreign. */
 int record_read(int fd, struct cay_buf *out, struct cay_error *err);
 int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's inside: a handle, how it reaches its keeper, and what is done about dead keepers. Shared by
- * the files of src/sandbox only; programs use <cay/cay.h>.
+ * The library's inside: a handle, how it reaches its keeper, and what is done about dead keepers.
+ * Shared by the files of src/sandbox only; programs use <cay/cay.h>.
  */
 #ifndef CAY_SANDBOX_SANDBOX_H
 #define CAY_SANDBOX_SANDBOX_H
@@ -18,18 +18,20 @@ struct cay_sandbox {
     char id[CAY_MAX_ID];
     bool ephemeral;
     bool ending; /* its last command ended, and it with that */
-    /* The creator's own connection; -1 when it is in use or was never there. Closing it ends an ephemeral
-     * sandbox, using it saves the first exec a connect. */
+    /* The creator's own connection; -1 when it is in use or was never there. Closing it ends an
+     * ephemeral sandbox, using it saves the first exec a connect. */
     atomic_int creator;
 };
 
 struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err);
 
-/* Connects to the keeper. NOT_FOUND, GONE (with how it ended), or a channel to be given to chan_done. */
+/* Connects to the keeper. NOT_FOUND, GONE (with how it ended), or a channel to be given to
+ * chan_done. */
 int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err);
-/* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then chan_done. */
-int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan, struct msg *answer,
-                 struct cay_error *err);
+/* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then
+ * chan_done. */
+int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
+                 struct msg *answer, struct cay_error *err);
 /* A request whose answer is just OK. */
 int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
 
@@ -43,18 +45,19 @@ int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_e
 /* exec.c: the parts of cay_start that cay_create_start needs. */
 int exec_check(const struct cay_exec *exec, struct cay_error *err);
 struct msg exec_request(const struct cay_exec *exec);
-/* The EXEC was sent on the creator's connection already: takes its answer, and lends the connection. */
+/* The EXEC was sent on the creator's connection already: takes its answer, and lends the
+ * connection. */
 int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_error *err);
 
 enum life {
-    LIFE_NONE,     /* no such sandbox */
-    LIFE_KEPT,     /* a keeper (or a creator at work) holds it */
-    LIFE_ENDED,    /* only its record is left */
+    LIFE_NONE,  /* no such sandbox */
+    LIFE_KEPT,  /* a keeper (or a creator at work) holds it */
+    LIFE_ENDED, /* only its record is left */
 };
 
 /*
- * Looks whether the sandbox is kept. One that was kept by a keeper that is dead now is swept on the way:
- * its cgroups, ids and run directory go, its record says lost.
+ * Looks whether the sandbox is kept. One that was kept by a keeper that is dead now is swept on the
+ * way: its cgroups, ids and run directory go, its record says lost.
  */
 enum life sandbox_life(struct cay *cay, const char *id);
 /* Removes what is left of a sandbox whose lock is held by the caller. */

@@ -20,10 +20,22 @@ struct stored {
     const char *const *env, *const *labels, *const *sources, *const *targets, *const *modes;
 };
 
-enum json_kind { JSON_STR, JSON_U64, JSON_CPUS, JSON_PROFILE, JSON_BOOL, JSON_MAP, JSON_MOUNTS, JSON_SKIP };
+enum json_kind {
+    JSON_STR,
+    JSON_U64,
+    JSON_CPUS,
+    JSON_PROFILE,
+    JSON_BOOL,
+    JSON_MAP,
+    JSON_MOUNTS,
+    JSON_SKIP
+};
 
 /* One line for each field: its key on disk, its name in JSON and how it is shown there. */
-#define F(key, type, member, name, json) {WIRE_FIELD(key, type, struct stored, member), name, json}
+#define F(key, type, member, name, json)                         \
+    {                                                            \
+        WIRE_FIELD(key, type, struct stored, member), name, json \
+    }
 static const struct {
     struct wire_field wire;
     const char *name;
@@ -59,9 +71,10 @@ static void wire_table(struct wire_field out[CAY_COUNT(fields)])
         out[i] = fields[i].wire;
 }
 
-/* ---- checks and defaults ---------------------------------------------------------------------------- */
+/* ---- checks and defaults --------------------------------------------------------------------- */
 
-static int check_range(const char *name, uint64_t value, uint64_t low, uint64_t high, struct cay_error *err)
+static int check_range(const char *name, uint64_t value, uint64_t low, uint64_t high,
+                       struct cay_error *err)
 {
     if (value >= low && value <= high)
         return 0;
@@ -75,11 +88,16 @@ static int check_numbers(const struct stored *s, struct cay_error *err)
         const char *name;
         uint64_t value, low, high;
     } ranges[] = {
-        {"memory", s->memory, 4 * MIB, 1ULL << 50},  {"cpus (in thousandths)", s->cpus, 0, 1000000},
-        {"pids", s->pids, 4, 4194304},               {"disk", s->disk, MIB, 1ULL << 50},
-        {"inodes", s->inodes, 64, 1ULL << 40},       {"fds", s->fds, 16, 1048576},
-        {"output", s->output, 4096, 1ULL << 40},     {"profile", s->profile, 0, CAY_PROFILE_NESTED},
-        {"ttl (in ms)", s->ttl_ms, 0, 1ULL << 42},   {"idle (in ms)", s->idle_ms, 0, 1ULL << 42},
+        {"memory", s->memory, 4 * MIB, 1ULL << 50},
+        {"cpus (in thousandths)", s->cpus, 0, 1000000},
+        {"pids", s->pids, 4, 4194304},
+        {"disk", s->disk, MIB, 1ULL << 50},
+        {"inodes", s->inodes, 64, 1ULL << 40},
+        {"fds", s->fds, 16, 1048576},
+        {"output", s->output, 4096, 1ULL << 40},
+        {"profile", s->profile, 0, CAY_PROFILE_NESTED},
+        {"ttl (in ms)", s->ttl_ms, 0, 1ULL << 42},
+        {"idle (in ms)", s->idle_ms, 0, 1ULL << 42},
     };
     for (size_t i = 0; i < CAY_COUNT(ranges); i++)
         if (check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, err) < 0)
@@ -114,11 +132,13 @@ static bool good_target(const char *path)
 static int check_mounts(const struct cay_spec *from, struct cay_error *err)
 {
     if (from->n_mounts > CAY_MAX_MOUNTS)
-        return cay_fail(err, CAY_E_TOO_LARGE, "%zu mounts are more than %d", from->n_mounts, CAY_MAX_MOUNTS);
+        return cay_fail(err, CAY_E_TOO_LARGE, "%zu mounts are more than %d", from->n_mounts,
+                        CAY_MAX_MOUNTS);
     for (size_t i = 0; i < from->n_mounts; i++) {
         const struct cay_mount *m = &from->mounts[i];
         if (!m->source || m->source[0] != '/' || strlen(m->source) >= CAY_MAX_PATH)
-            return cay_fail(err, CAY_E_INVALID, "mount source '%s' is not an absolute path", m->source ? m->source : "");
+            return cay_fail(err, CAY_E_INVALID, "mount source '%s' is not an absolute path",
+                            m->source ? m->source : "");
         if (!m->target || !good_target(m->target))
             return cay_fail(err, CAY_E_INVALID, "mount target '%s' is not an absolute path below /",
                             m->target ? m->target : "");
@@ -137,11 +157,13 @@ static int check_words(const struct stored *s, struct cay_error *err)
     if (strcmp(s->id, "ids") == 0)
         return cay_fail(err, CAY_E_INVALID, "'ids' cannot be the id of a sandbox");
     if (strcmp(s->network, "deny-all") != 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED,
-                        "network '%s' is not supported by this version: only deny-all (loopback works inside)",
-                        s->network);
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED,
+            "network '%s' is not supported by this version: only deny-all (loopback works inside)",
+            s->network);
     if (s->cwd && s->cwd[0] != '/')
-        return cay_fail(err, CAY_E_INVALID, "working directory '%s' is not an absolute path", s->cwd);
+        return cay_fail(err, CAY_E_INVALID, "working directory '%s' is not an absolute path",
+                        s->cwd);
     if (strlen(s->image) >= sizeof(((struct cay_info *)0)->image))
         return cay_fail(err, CAY_E_TOO_LARGE, "the image's name is too long");
     return 0;
@@ -181,7 +203,7 @@ static struct stored with_defaults(const struct cay_spec *from)
     return s;
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 int spec_make(const struct cay_spec *from, struct spec *out, struct cay_error *err)
 {
@@ -203,7 +225,8 @@ int spec_make(const struct cay_spec *from, struct spec *out, struct cay_error *e
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD / 2);
     wire_table(table);
     if (wire_encode(&buf, table, CAY_COUNT(table), &s) < 0)
-        return cay_fail(err, CAY_E_TOO_LARGE, "the spec (env, labels, mounts) is larger than %u bytes",
+        return cay_fail(err, CAY_E_TOO_LARGE,
+                        "the spec (env, labels, mounts) is larger than %u bytes",
                         CAY_MAX_RECORD / 2);
     return spec_load(buf.data, buf.size, out, err);
 }
@@ -221,7 +244,8 @@ static int load_mounts(const struct stored *s, struct spec *out, struct cay_erro
     for (size_t i = 0; i < n; i++) {
         if (!s->targets || !s->targets[i] || !s->modes || !s->modes[i])
             return cay_fail(err, CAY_E_INVALID, "damaged spec: mounts");
-        out->mounts[i] = (struct cay_mount){s->sources[i], s->targets[i], strcmp(s->modes[i], "ro") == 0};
+        out->mounts[i] =
+            (struct cay_mount){s->sources[i], s->targets[i], strcmp(s->modes[i], "ro") == 0};
     }
     out->spec.mounts = out->mounts;
     out->spec.n_mounts = n;
@@ -231,7 +255,8 @@ static int load_mounts(const struct stored *s, struct spec *out, struct cay_erro
 int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error *err)
 {
     struct wire_field table[CAY_COUNT(fields)];
-    struct spec spec = {.bytes = malloc(size + 1), .size = size, .lists = calloc(1, sizeof(struct stored))};
+    struct spec spec = {
+        .bytes = malloc(size + 1), .size = size, .lists = calloc(1, sizeof(struct stored))};
     struct stored *s = spec.lists;
     if (!spec.bytes || !s) {
         spec_done(&spec);
@@ -245,13 +270,27 @@ int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error
         return -1;
     }
     spec.spec = (struct cay_spec){
-        .id = s->id, .image = s->image, .user = s->user, .cwd = s->cwd, .network = s->network,
-        .profile = (enum cay_profile)s->profile, .memory = s->memory, .cpus = s->cpus, .pids = s->pids,
-        .disk = s->disk, .inodes = s->inodes, .fds = s->fds, .output = s->output, .ttl_ms = s->ttl_ms,
-        .idle_ms = s->idle_ms, .env = s->env, .labels = s->labels, .ephemeral = s->ephemeral != 0,
+        .id = s->id,
+        .image = s->image,
+        .user = s->user,
+        .cwd = s->cwd,
+        .network = s->network,
+        .profile = (enum cay_profile)s->profile,
+        .memory = s->memory,
+        .cpus = s->cpus,
+        .pids = s->pids,
+        .disk = s->disk,
+        .inodes = s->inodes,
+        .fds = s->fds,
+        .output = s->output,
+        .ttl_ms = s->ttl_ms,
+        .idle_ms = s->idle_ms,
+        .env = s->env,
+        .labels = s->labels,
+        .ephemeral = s->ephemeral != 0,
     };
-    if (!s->id || !s->image || !s->network || check_words(s, err) < 0 || check_numbers(s, err) < 0 ||
-        load_mounts(s, &spec, err) < 0) {
+    if (!s->id || !s->image || !s->network || check_words(s, err) < 0 ||
+        check_numbers(s, err) < 0 || load_mounts(s, &spec, err) < 0) {
         if (!s->id || !s->image || !s->network)
             cay_fail(err, CAY_E_INVALID, "damaged spec");
         spec_done(&spec);
@@ -288,7 +327,7 @@ const char *spec_difference(const struct spec *a, const struct spec *b)
     return "spec";
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void json_map(struct cay_buf *out, const char *const *list)
 {
@@ -316,7 +355,8 @@ static void json_mounts(struct cay_buf *out, const struct cay_spec *spec)
     buf_str(out, "]");
 }
 
-static void json_value(struct cay_buf *out, enum json_kind kind, const char *at, const struct cay_spec *spec)
+static void json_value(struct cay_buf *out, enum json_kind kind, const char *at,
+                       const struct cay_spec *spec)
 {
     uint64_t number;
     memcpy(&number, at, sizeof(number));
@@ -329,7 +369,8 @@ static void json_value(struct cay_buf *out, enum json_kind kind, const char *at,
         buf_fmt(out, "%llu", (unsigned long long)number);
         return;
     case JSON_CPUS:
-        number ? buf_fmt(out, "%llu.%03llu", (unsigned long long)number / 1000, (unsigned long long)number % 1000)
+        number ? buf_fmt(out, "%llu.%03llu", (unsigned long long)number / 1000,
+                         (unsigned long long)number % 1000)
                : buf_str(out, "null");
         return;
     case JSON_PROFILE:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox's spec as the engine keeps it: checked, with its defaults filled in, and in one piece of bytes
- * that can be stored, sent to the keeper and compared.
+ * A sandbox's spec as the engine keeps it: checked, with its defaults filled in, and in one piece
+ * of bytes that can be stored, sent to the keeper and compared.
  */
 #ifndef CAY_SANDBOX_SPEC_H
 #define CAY_SANDBOX_SPEC_H

@@ -16,17 +16,18 @@
 
 #define S(key, type, member) WIRE_FIELD(key, type, struct status, member)
 static const struct wire_field fields[] = {
-    S(1, WIRE_U64, state),       S(2, WIRE_STR, reason),    S(3, WIRE_STR, image),
-    S(4, WIRE_STR, boot_id),     S(5, WIRE_U64, created_ms), S(6, WIRE_U64, ended_ms),
+    S(1, WIRE_U64, state),           S(2, WIRE_STR, reason),     S(3, WIRE_STR, image),
+    S(4, WIRE_STR, boot_id),         S(5, WIRE_U64, created_ms), S(6, WIRE_U64, ended_ms),
     S(7, WIRE_U64, ttl_deadline_us), S(8, WIRE_U64, keeper_pid), S(9, WIRE_U64, init_pid),
-    S(10, WIRE_U64, processes),  S(11, WIRE_U64, id_range), S(12, WIRE_U64, ephemeral),
+    S(10, WIRE_U64, processes),      S(11, WIRE_U64, id_range),  S(12, WIRE_U64, ephemeral),
     S(13, WIRE_STRV, labels),
 };
 #undef S
 
 static const char *const state_names[] = {
-    [CAY_STATE_CREATING] = "creating", [CAY_STATE_RUNNING] = "running", [CAY_STATE_PAUSED] = "paused",
-    [CAY_STATE_EXITED] = "exited",     [CAY_STATE_OOM] = "oom",         [CAY_STATE_TTL] = "ttl",
+    [CAY_STATE_CREATING] = "creating", [CAY_STATE_RUNNING] = "running",
+    [CAY_STATE_PAUSED] = "paused",     [CAY_STATE_EXITED] = "exited",
+    [CAY_STATE_OOM] = "oom",           [CAY_STATE_TTL] = "ttl",
     [CAY_STATE_IDLE] = "idle",         [CAY_STATE_LOST] = "lost",
 };
 
@@ -72,7 +73,8 @@ static char **copy_list(const char *const *list)
     return copy;
 }
 
-int status_to_info(const struct status *status, const char *id, struct cay_info *out, struct cay_error *err)
+int status_to_info(const struct status *status, const char *id, struct cay_info *out,
+                   struct cay_error *err)
 {
     uint64_t now = cay_now_us();
     struct cay_info info = {
@@ -87,7 +89,8 @@ int status_to_info(const struct status *status, const char *id, struct cay_info 
     if (!info.labels)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     if (status->ttl_deadline_us && !status->ended_ms)
-        info.ttl_left_ms = status->ttl_deadline_us > now ? (status->ttl_deadline_us - now) / 1000 + 1 : 1;
+        info.ttl_left_ms =
+            status->ttl_deadline_us > now ? (status->ttl_deadline_us - now) / 1000 + 1 : 1;
     snprintf(info.id, sizeof(info.id), "%s", id);
     snprintf(info.reason, sizeof(info.reason), "%s", status->reason ? status->reason : "");
     snprintf(info.image, sizeof(info.image), "%s", status->image ? status->image : "");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The status of a sandbox: what its keeper says of it while it lives, and what is left of it afterwards.
+ * The status of a sandbox: what its keeper says of it while it lives, and what is left of it
+ * afterwards.
  */
 #ifndef CAY_SANDBOX_STATUS_H
 #define CAY_SANDBOX_STATUS_H
@@ -26,9 +27,11 @@ void status_done(struct status *status);
 #define autostatus __attribute__((cleanup(status_done)))
 
 /* Owned by the caller: cay_info_done. */
-int status_to_info(const struct status *status, const char *id, struct cay_info *out, struct cay_error *err);
+int status_to_info(const struct status *status, const char *id, struct cay_info *out,
+                   struct cay_error *err);
 
-/* Takes the lock that says "a keeper lives"; it belongs to the open file and is inherited. 0 or -1. */
+/* Takes the lock that says "a keeper lives"; it belongs to the open file and is inherited.
+ * 0 or -1. */
 int status_lock(int fd);
 bool status_locked(int fd);
 

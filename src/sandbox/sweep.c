@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done about a keeper that is dead: whoever notices first takes the lock that the keeper left,
- * removes what the kernel does not remove by itself (cgroups, the id range, the run directory) and writes
- * down that the sandbox was lost. Processes, mounts and namespaces died with the keeper.
+ * What is done about a keeper that is dead: whoever notices first takes the lock that the keeper
+ * left, removes what the kernel does not remove by itself (cgroups, the id range, the run
+ * directory) and writes down that the sandbox was lost. Processes, mounts and namespaces died with
+ * the keeper.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -17,7 +18,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* A run directory without a lock is left alone this long: its creator may just be about to take it. */
+/* A run directory without a lock is left alone this long: its creator may just be about
+ * to take it. */
 #define GRACE_S 2
 
 static void write_lost(struct cay *cay, const char *id, const struct status *last, bool known)
@@ -53,7 +55,8 @@ static void release_if_owner(struct cay *cay, const char *id, const char *number
         unlinkat(cay->run, name, 0);
 }
 
-/* A keeper that died early, or whose status is damaged, did not leave the number of its range: search. */
+/* A keeper that died early, or whose status is damaged, did not leave the number of its range:
+ * search. */
 static void release_range(struct cay *cay, const char *id, const struct status *status)
 {
     char number[32];
@@ -75,8 +78,10 @@ void sandbox_sweep(struct cay *cay, const char *id, int status_fd)
     struct cay_error err;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
-    bool known = record_read(status_fd, &buf, NULL) == 0 && status_decode(buf.data, buf.size, &status, NULL) == 0;
-    /* A process that does not die keeps its cgroup; the run directory then stays for the next sweep. */
+    bool known = record_read(status_fd, &buf, NULL) == 0 &&
+                 status_decode(buf.data, buf.size, &status, NULL) == 0;
+    /* A process that does not die keeps its cgroup; the run directory then stays for the next
+     * sweep. */
     char group[HOME_GROUP_SIZE];
     home_group_name(cay, id, group);
     if (cgroup_sweep(group, &err) < 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A channel: one socket, its unread bytes and the descriptors that came with them, cut into messages. The
- * cutting (chan_pop) does no I/O and is what the fuzz target drives; chan_fill, chan_recv and chan_send
- * are the only places where frames meet a socket.
+ * A channel: one socket, its unread bytes and the descriptors that came with them, cut into
+ * messages. The cutting (chan_pop) does no I/O and is what the fuzz target drives; chan_fill,
+ * chan_recv and chan_send are the only places where frames meet a socket.
  */
 #ifndef CAY_WIRE_CHAN_H
 #define CAY_WIRE_CHAN_H
@@ -20,19 +20,23 @@ struct chan {
 void chan_init(struct chan *chan, int sock);
 void chan_done(struct chan *chan); /* closes the socket and unclaimed descriptors */
 
-/* Reads once. >0: bytes came; 0: the peer hung up; -1 with errno (EAGAIN on a non-blocking socket). */
+/* Reads once. >0: bytes came; 0: the peer hung up; -1 with errno (EAGAIN on
+ * a non-blocking socket). */
 ssize_t chan_fill(struct chan *chan);
 /*
- * The next whole message among the bytes read so far. 1: `out` (borrowing from the channel until the next
- * pop or fill; free with msg_done); 0: not yet; -1: the peer talks nonsense and must be dropped.
+ * The next whole message among the bytes read so far. 1: `out` (borrowing from the channel until
+ * the next pop or fill; free with msg_done); 0: not yet; -1: the peer talks nonsense and must be
+ * dropped.
  */
 int chan_pop(struct chan *chan, struct msg *out, struct cay_error *err);
-/* Takes the oldest descriptor that came, -1 if there is none. Call once for each that was announced. */
+/* Takes the oldest descriptor that came, -1 if there is none. Call once for each that was
+ * announced. */
 int chan_take_fd(struct chan *chan);
 
 /* Blocking: the next message. 1, or 0 when the peer hung up, or -1. */
 int chan_recv(struct chan *chan, struct msg *out, struct cay_error *err);
-/* Blocking: the next message, whose frame is known to have `size` bytes; nothing beyond it is read. */
+/* Blocking: the next message, whose frame is known to have `size` bytes; nothing beyond
+ * it is read. */
 int chan_recv_one(struct chan *chan, size_t size, struct msg *out, struct cay_error *err);
 /* Blocking (waits also on a non-blocking socket). Descriptors are borrowed. */
 int chan_send(int sock, const struct msg *msg, const int *fds, size_t n_fds, struct cay_error *err);

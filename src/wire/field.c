@@ -95,8 +95,9 @@ static bool is_cstr(const struct raw *raw)
 }
 
 /*
- * Lists are counted first, so that each array is allocated once and at its right size, and filled in the
- * same go: finding the end of the list for every entry would be quadratic in what a peer may send.
+ * Lists are counted first, so that each array is allocated once and at its right size, and filled
+ * in the same go: finding the end of the list for every entry would be quadratic in what a peer may
+ * send.
  */
 static int take_list(const char *bytes, size_t size, const struct wire_field *field, void *object)
 {
@@ -119,7 +120,8 @@ static int take_list(const char *bytes, size_t size, const struct wire_field *fi
     return 0;
 }
 
-static int take_lists(const char *bytes, size_t size, const struct wire_field *table, size_t n, void *object)
+static int take_lists(const char *bytes, size_t size, const struct wire_field *table, size_t n,
+                      void *object)
 {
     for (size_t i = 0; i < n; i++)
         if (table[i].type == WIRE_STRV && take_list(bytes, size, &table[i], object) < 0)
@@ -154,22 +156,24 @@ static int take(const struct wire_field *field, const struct raw *raw, char *at)
     return -1;
 }
 
-int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n, void *object,
-                struct cay_error *err)
+int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n,
+                void *object, struct cay_error *err)
 {
     size_t fields = 0;
     int more;
     const char *at = bytes;
     if (size && take_lists(bytes, size, table, n, object) < 0) {
         wire_free(table, n, object);
-        return cay_fail(err, CAY_E_TOO_LARGE, "a message with too many fields, or no memory for them");
+        return cay_fail(err, CAY_E_TOO_LARGE,
+                        "a message with too many fields, or no memory for them");
     }
     for (struct raw raw; size && (more = next_raw(&at, bytes + size, &raw)) != 0;) {
         const struct wire_field *field = NULL;
         for (size_t i = 0; more > 0 && i < n && !field; i++)
             if (table[i].key == raw.key)
                 field = &table[i];
-        if (!field || ++fields > CAY_MAX_FIELDS || take(field, &raw, (char *)object + field->offset) < 0) {
+        if (!field || ++fields > CAY_MAX_FIELDS ||
+            take(field, &raw, (char *)object + field->offset) < 0) {
             wire_free(table, n, object);
             return cay_fail(err, CAY_E_INVALID, "malformed message: field %u",
                             more > 0 ? (unsigned)raw.key : 0u);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields: how a C struct becomes bytes and comes back, driven by one table for each struct. Used for
- * messages (msg.h), spec and status records. A field is u16 key, u32 size, bytes. Zero, NULL and empty are
- * not written. Lists are repeated keys. Unknown keys are an error on the wire (an option silently ignored
- * is a hole); records carry a version instead.
+ * Fields: how a C struct becomes bytes and comes back, driven by one table for each struct. Used
+ * for messages (msg.h), spec and status records. A field is u16 key, u32 size, bytes. Zero, NULL
+ * and empty are not written. Lists are repeated keys. Unknown keys are an error on the wire (an
+ * option silently ignored is a hole); records carry a version instead.
  */
 #ifndef CAY_WIRE_FIELD_H
 #define CAY_WIRE_FIELD_H
@@ -31,15 +31,18 @@ struct wire_field {
     uint16_t offset;
 };
 
-#define WIRE_FIELD(key, type, strukt, member) {key, type, offsetof(strukt, member)}
+#define WIRE_FIELD(key, type, strukt, member) \
+    {                                         \
+        key, type, offsetof(strukt, member)   \
+    }
 
 int wire_encode(struct cay_buf *buf, const struct wire_field *table, size_t n, const void *object);
 /*
- * Fills a zeroed object from exactly `size` bytes, which must stay in place as long as the object is used.
- * On failure nothing is left to free.
+ * Fills a zeroed object from exactly `size` bytes, which must stay in place as long as the object
+ * is used. On failure nothing is left to free.
  */
-int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n, void *object,
-                struct cay_error *err);
+int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n,
+                void *object, struct cay_error *err);
 /* Frees the arrays of a decoded object and zeroes its list fields. */
 void wire_free(const struct wire_field *table, size_t n, void *object);
 

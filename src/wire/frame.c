@@ -38,7 +38,8 @@ int64_t frame_parse(const void *bytes, size_t size, struct frame *out)
 
 size_t frame_begin(struct cay_buf *buf, uint16_t type, uint32_t tag, uint8_t fds)
 {
-    struct header h = {.type = htole16(type), .fds = fds, .version = FRAME_VERSION, .tag = htole32(tag)};
+    struct header h = {
+        .type = htole16(type), .fds = fds, .version = FRAME_VERSION, .tag = htole32(tag)};
     size_t position = buf->size;
     buf_add(buf, &h, sizeof(h));
     return position;

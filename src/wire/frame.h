@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames: the one framing between caller and keeper, keeper and init, caller and file worker. No I/O here:
- * bytes in, frames out.
+ * Frames: the one framing between caller and keeper, keeper and init, caller and file worker. No
+ * I/O here: bytes in, frames out.
  *
  *   u32 size of the payload | u16 type | u8 descriptors that travel with it | u8 version | u32 tag
  *
@@ -28,10 +28,12 @@ struct frame {
     const char *payload; /* borrowed from the input */
 };
 
-/* Total size of the first frame in `bytes` once it is complete; 0: more bytes are needed; -1: not a frame. */
+/* Total size of the first frame in `bytes` once it is complete; 0: more bytes are needed; -1: not a
+ * frame. */
 int64_t frame_parse(const void *bytes, size_t size, struct frame *out);
 
-/* Starts a frame at the end of `buf` and returns its position for frame_end, which fills in the size. */
+/* Starts a frame at the end of `buf` and returns its position for frame_end, which fills in the
+ * size. */
 size_t frame_begin(struct cay_buf *buf, uint16_t type, uint32_t tag, uint8_t fds);
 int frame_end(struct cay_buf *buf, size_t position);
 

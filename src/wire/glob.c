@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
- * Matches one bracket expression at `p` (behind the '[') against `c`. Returns the position behind the ']',
- * or NULL if there is none (the '[' is then an ordinary character).
+ * Matches one bracket expression at `p` (behind the '[') against `c`. Returns the position behind
+ * the ']', or NULL if there is none (the '[' is then an ordinary character).
  */
 static const char *bracket(const char *p, unsigned char c, bool *hit)
 {
@@ -32,7 +32,8 @@ static const char *bracket(const char *p, unsigned char c, bool *hit)
     return p + 1;
 }
 
-/* Matches one character of text; returns the rest of the pattern or NULL. Stars are not seen here. */
+/* Matches one character of text; returns the rest of the pattern or NULL. Stars are
+ * not seen here. */
 static const char *one(const char *p, char c)
 {
     bool hit;
@@ -55,7 +56,8 @@ static const char *one(const char *p, char c)
     return *p == c ? p + 1 : NULL;
 }
 
-/* Where matching goes on when it fails: the pattern behind a star, and the text it is tried on next. */
+/* Where matching goes on when it fails: the pattern behind a star, and the text it is tried on
+ * next. */
 struct retry {
     const char *pattern, *text;
     bool whole; /* a double star with its slash: only whole components */

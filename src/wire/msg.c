@@ -7,18 +7,18 @@
 /* Keys are part of the protocol: never reused, never renumbered. */
 #define M(key, type, member) WIRE_FIELD(key, type, struct msg, member)
 static const struct wire_field fields[] = {
-    M(1, WIRE_U64, flags),       M(2, WIRE_U64, pid),         M(3, WIRE_U64, signal),
-    M(4, WIRE_U64, number),      M(5, WIRE_U64, stream),      M(6, WIRE_U64, offset),
-    M(7, WIRE_U64, end),         M(8, WIRE_U64, code),        M(9, WIRE_U64, sys_errno),
-    M(10, WIRE_STR, text),       M(11, WIRE_STRV, argv),      M(12, WIRE_STRV, env),
-    M(13, WIRE_STR, shell),      M(14, WIRE_STR, cwd),        M(15, WIRE_STR, user),
-    M(16, WIRE_STR, name),       M(17, WIRE_U64, rows),       M(18, WIRE_U64, cols),
-    M(19, WIRE_U64, timeout_ms), M(20, WIRE_U64, ttl_ms),     M(21, WIRE_U64, idle_ms),
-    M(22, WIRE_BYTES, data),     M(23, WIRE_U64, exit_code),  M(24, WIRE_U64, duration_us),
+    M(1, WIRE_U64, flags),       M(2, WIRE_U64, pid),          M(3, WIRE_U64, signal),
+    M(4, WIRE_U64, number),      M(5, WIRE_U64, stream),       M(6, WIRE_U64, offset),
+    M(7, WIRE_U64, end),         M(8, WIRE_U64, code),         M(9, WIRE_U64, sys_errno),
+    M(10, WIRE_STR, text),       M(11, WIRE_STRV, argv),       M(12, WIRE_STRV, env),
+    M(13, WIRE_STR, shell),      M(14, WIRE_STR, cwd),         M(15, WIRE_STR, user),
+    M(16, WIRE_STR, name),       M(17, WIRE_U64, rows),        M(18, WIRE_U64, cols),
+    M(19, WIRE_U64, timeout_ms), M(20, WIRE_U64, ttl_ms),      M(21, WIRE_U64, idle_ms),
+    M(22, WIRE_BYTES, data),     M(23, WIRE_U64, exit_code),   M(24, WIRE_U64, duration_us),
     M(25, WIRE_U64, cpu_us),     M(26, WIRE_U64, peak_memory), M(27, WIRE_U64, started_ms),
-    M(28, WIRE_STR, path),       M(29, WIRE_STR, target),     M(30, WIRE_STR, glob),
-    M(31, WIRE_STR, pattern),    M(32, WIRE_U64, mode),       M(33, WIRE_U64, uid),
-    M(34, WIRE_U64, gid),        M(35, WIRE_U64, size),       M(36, WIRE_U64, mtime_ns),
+    M(28, WIRE_STR, path),       M(29, WIRE_STR, target),      M(30, WIRE_STR, glob),
+    M(31, WIRE_STR, pattern),    M(32, WIRE_U64, mode),        M(33, WIRE_U64, uid),
+    M(34, WIRE_U64, gid),        M(35, WIRE_U64, size),        M(36, WIRE_U64, mtime_ns),
     M(37, WIRE_U64, inode),      M(38, WIRE_U64, links),
 };
 #undef M
@@ -46,5 +46,6 @@ void msg_done(struct msg *msg)
 
 int msg_to_error(const struct msg *msg, struct cay_error *err)
 {
-    return cay_fail_copy(err, (unsigned)msg->code, (int)msg->sys_errno, msg->text ? msg->text : "unknown error");
+    return cay_fail_copy(err, (unsigned)msg->code, (int)msg->sys_errno,
+                         msg->text ? msg->text : "unknown error");
 }

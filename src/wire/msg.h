@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: what is said between caller, keeper, init and file worker. One struct holds every field that
- * any message has; each message uses the few that its line below names, the rest stays zero.
+ * Messages: what is said between caller, keeper, init and file worker. One struct holds every field
+ * that any message has; each message uses the few that its comment names, the rest stays zero.
  *
  * Three conversations, all in frames over unix stream sockets:
  *
- *   caller - keeper   <run>/<id>/ctl (and the socketpair that a creator shares with the keeper it spawned).
- *                     One request at a time; EXEC and ATTACH then turn the connection into a stream.
- *   keeper - init     a socketpair. Requests carry a tag; init answers each with the same tag and also
+ *   caller - keeper   <run>/<id>/ctl, and the socketpair that a creator shares with the keeper that
+ *                     it started. One request at a time; EXEC and ATTACH then turn the connection
+ *                     into a stream.
+ *   keeper - init     a socketpair. Requests carry a tag; init answers each with the same tag, and
  *                     reports EXITED on its own. The keeper believes nothing that init says.
- *   caller - worker   a socketpair whose one end the keeper gave to init and the other to the caller
- *                     (OP_FS): file contents never pass through the keeper.
+ *   caller - worker   a socketpair whose one end the keeper gave to init and the other to the
+ *                     caller (OP_FS): file contents never pass through the keeper.
  */
 #ifndef CAY_WIRE_MSG_H
 #define CAY_WIRE_MSG_H
@@ -18,73 +19,127 @@
 #include "wire/field.h"
 #include "wire/frame.h"
 
+/* Each with what it carries, "+" the descriptors that travel with it, "->" what answers it. */
 enum msg_type {
-    /* Answers, used in all three conversations. */
-    MSG_OK = 1, /* done; what it carries is named with the request */
-    MSG_ERROR,  /* code, sys_errno, text */
+    /* ---- answers, in all three conversations */
 
-    /* caller -> keeper */
-    OP_CREATE = 15, /* creator's first: data = spec record, path = state directory, target = run directory,
-                       name = image reference + 1 descriptor: the locked status file -> READY */
-    OP_EXEC = 16, /* argv | shell, env, cwd, user, flags, rows, cols, timeout_ms, data (stdin of a whole run)
-                     -> STARTED, then (unless MSG_F_DETACH) OUTPUT..., EXIT */
-    OP_ATTACH,    /* pid (0: merged log), offset, flags FOLLOW -> OUTPUT..., EXIT | OK (nothing more) */
-    OP_STDIN,     /* pid, data | flags EOF -> no answer on a stream connection, else OK */
-    OP_RESIZE,    /* pid, rows, cols -> as OP_STDIN */
-    OP_WAIT,      /* pid, timeout_ms (UINT64_MAX: for ever) -> EXIT | ERROR timeout */
-    OP_SIGNAL,    /* pid, signal, flags TREE -> OK */
-    OP_PROCS,     /* -> PROC..., OK */
-    OP_INFO,      /* -> OK: data = status record */
-    OP_SPEC,      /* -> OK: data = spec record */
-    OP_STATS,     /* -> STATS */
-    OP_PAUSE,     /* -> OK */
-    OP_RESUME,    /* -> OK */
-    OP_STOP,      /* timeout_ms = grace, flags REMOVE -> OK when all is gone */
-    OP_LIFETIME,  /* flags SET_TTL, SET_IDLE; ttl_ms, idle_ms -> OK */
-    OP_FS,        /* user -> OK + 1 descriptor: the file channel */
+    /* done; what it carries is named with the request */
+    MSG_OK = 1,
+    /* code, sys_errno, text */
+    MSG_ERROR,
 
-    /* keeper -> caller */
-    MSG_READY = 48, /* to the creator: the sandbox is up; pid = init's host pid */
-    MSG_STARTED,    /* pid */
-    MSG_OUTPUT,     /* pid, stream, offset, data */
-    MSG_EXIT,       /* pid, offset (end of output) and the exit fields */
-    MSG_PROC,       /* pid, flags RUNNING, PTY; exit fields; started_ms, offset (start), end; text = command */
-    MSG_STATS,      /* data = struct cay_stats, as both sides are of one build (the frame version says so) */
+    /* ---- caller -> keeper */
 
-    /* keeper -> init */
-    INIT_SPAWN = 64, /* argv | shell, env, cwd, user, flags PTY, SUBREAPER, rows, cols, name (of its cgroup
-                        below the cgroup descriptor; NULL: none), number (open files)
-                        + descriptors: stdin, stdout, stderr (none with PTY)
-                        -> SPAWNED | ERROR (the command could not be run: code, sys_errno, text) */
-    INIT_SIGNAL,     /* pid, signal (to its process group with flags GROUP; TREE: to all below it in the
-                        process tree, used where there are no cgroups) -> OK | ERROR */
-    INIT_FS,         /* user, cwd + 1 descriptor: become a file worker on it -> OK | ERROR */
+    /* the creator's first: data = spec record, path = state directory, target = run directory,
+     * name = image reference, + the locked status file -> READY */
+    OP_CREATE = 15,
+    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST, rows, cols, timeout_ms
+     * -> STARTED, then (unless DETACH) OUTPUT..., EXIT */
+    OP_EXEC = 16,
+    /* pid (0: the merged log), offset, flags FOLLOW -> OUTPUT..., EXIT | OK (nothing more) */
+    OP_ATTACH,
+    /* pid, data | flags EOF -> nothing on a stream connection, else OK */
+    OP_STDIN,
+    /* pid, rows, cols -> as OP_STDIN */
+    OP_RESIZE,
+    /* pid, timeout_ms (UINT64_MAX: for ever) -> EXIT | ERROR timeout */
+    OP_WAIT,
+    /* pid, signal, flags TREE -> OK */
+    OP_SIGNAL,
+    /* -> PROC..., OK */
+    OP_PROCS,
+    /* -> OK: data = status record */
+    OP_INFO,
+    /* -> OK: data = spec record */
+    OP_SPEC,
+    /* -> STATS */
+    OP_STATS,
+    /* -> OK */
+    OP_PAUSE,
+    /* -> OK */
+    OP_RESUME,
+    /* timeout_ms = grace, flags REMOVE -> OK when all is gone */
+    OP_STOP,
+    /* flags SET_TTL SET_IDLE, ttl_ms, idle_ms -> OK */
+    OP_LIFETIME,
+    /* user -> OK + the file channel */
+    OP_FS,
 
-    /* init -> keeper */
-    INIT_READY = 80, /* init is up */
-    INIT_SPAWNED,    /* pid (as the sandbox counts); + 1 descriptor with PTY: the terminal's master */
-    INIT_EXITED,     /* pid, number = wait status, cpu_us, peak_memory */
+    /* ---- keeper -> caller */
 
-    /* caller -> worker; each ends with OK or ERROR, and then the next may come */
-    FS_READ = 96, /* path, offset, number (bytes at most; 0: all) -> DATA... OK */
-    FS_WRITE,     /* path, mode; then DATA... and END -> OK; a lost connection leaves the old file */
-    FS_STAT,      /* path, flags FOLLOW -> ENTRY OK */
-    FS_LIST,      /* path, number (depth; 0 and 1: one level) -> ENTRY... OK */
-    FS_MKDIR,     /* path, mode: with parents; an existing directory is fine -> OK */
-    FS_MOVE,      /* path, target -> OK */
-    FS_REMOVE,    /* path, flags RECURSIVE -> OK */
-    FS_FIND,      /* path, glob, number (limit) -> ENTRY... OK */
-    FS_GREP,      /* path, pattern, glob, number (limit), flags LITERAL, IGNORE_CASE -> MATCH... OK */
-    FS_WATCH,     /* path, flags RECURSIVE -> OK once it watches, then CHANGE... until the caller hangs up */
-    FS_TAR_OUT,   /* path -> DATA... OK */
-    FS_TAR_IN,    /* path; then DATA... and END -> OK */
-    FS_DATA,      /* data (either way) */
-    FS_END,       /* caller -> worker: no more data; flags ABORT: throw it away */
+    /* to the creator: the sandbox is up; pid = init's on the host */
+    MSG_READY = 48,
+    /* pid */
+    MSG_STARTED,
+    /* pid, stream, offset, data */
+    MSG_OUTPUT,
+    /* pid, offset (end of output) and the exit fields */
+    MSG_EXIT,
+    /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command */
+    MSG_PROC,
+    /* data = struct cay_stats: both sides are of one build, the frame's version says so */
+    MSG_STATS,
 
-    /* worker -> caller */
-    FS_ENTRY = 128, /* path, target, mode (with its type bits), uid, gid, size, mtime_ns, inode, links */
-    FS_MATCH,       /* path, number (line), text */
-    FS_CHANGE,      /* path, number (the letter of struct cay_change) */
+    /* ---- keeper -> init */
+
+    /* argv | shell, env, cwd, user, flags PTY SUBREAPER, rows, cols, number (open files), name (its
+     * cgroup below the cgroup descriptor; NULL: none), + stdin, stdout, stderr (none with PTY)
+     * -> SPAWNED | ERROR (the command could not be run: code, sys_errno, text) */
+    INIT_SPAWN = 64,
+    /* pid, signal; flags GROUP: to its process group; TREE: to all below it, used where there are
+     * no cgroups -> OK | ERROR */
+    INIT_SIGNAL,
+    /* user, cwd, + the socket to serve as a file worker on -> OK | ERROR */
+    INIT_FS,
+
+    /* ---- init -> keeper */
+
+    /* init is up */
+    INIT_READY = 80,
+    /* pid (as the sandbox counts), + with PTY the terminal's master */
+    INIT_SPAWNED,
+    /* pid, number = wait status, cpu_us, peak_memory */
+    INIT_EXITED,
+
+    /* ---- caller -> worker; each ends with OK or ERROR, and then the next may come */
+
+    /* path, offset, number (bytes at most; 0: all) -> DATA..., OK */
+    FS_READ = 96,
+    /* path, mode; then DATA... and END -> OK; a lost connection leaves the old file */
+    FS_WRITE,
+    /* path, flags FOLLOW -> ENTRY, OK */
+    FS_STAT,
+    /* path, number (depth; 0 and 1: one level) -> ENTRY..., OK */
+    FS_LIST,
+    /* path, mode: with parents; an existing directory is fine -> OK */
+    FS_MKDIR,
+    /* path, target -> OK */
+    FS_MOVE,
+    /* path, flags RECURSIVE -> OK */
+    FS_REMOVE,
+    /* path, glob, number (limit) -> ENTRY..., OK */
+    FS_FIND,
+    /* path, pattern, glob, number (limit), flags LITERAL IGNORE_CASE -> MATCH..., OK */
+    FS_GREP,
+    /* path, flags RECURSIVE -> OK once it watches, then CHANGE... until the caller hangs up */
+    FS_WATCH,
+    /* path -> DATA..., OK */
+    FS_TAR_OUT,
+    /* path; then DATA... and END -> OK */
+    FS_TAR_IN,
+    /* data, either way */
+    FS_DATA,
+    /* no more data; flags ABORT: throw it away */
+    FS_END,
+
+    /* ---- worker -> caller */
+
+    /* path, target, mode (with its type bits), uid, gid, size, mtime_ns, inode, links */
+    FS_ENTRY = 128,
+    /* path, number (line), text */
+    FS_MATCH,
+    /* path, number (the letter of struct cay_change) */
+    FS_CHANGE,
 };
 
 enum msg_flag {

@@ -26,7 +26,7 @@ enum state {
 
 enum { HAS_SIZE = 1, HAS_MTIME = 2, HAS_UID = 4, HAS_GID = 8 };
 
-/* ---- numbers -------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Octal text, or GNU's base 256 with the high bit set. -1: neither, or beyond 63 bits. */
 static int parse_number(const char *field, size_t size, int64_t *out)
@@ -74,7 +74,7 @@ static int parse_decimal(const char *text, size_t size, int64_t *out)
     return 0;
 }
 
-/* ---- reading -------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void tar_in_init(struct tar_in *in)
 {
@@ -93,7 +93,8 @@ void tar_in_done(struct tar_in *in)
 
 bool tar_in_complete(const struct tar_in *in)
 {
-    return in->state == S_ENDED || (in->state == S_HEADER && in->have == 0 && !in->path && !in->link);
+    return in->state == S_ENDED ||
+           (in->state == S_HEADER && in->have == 0 && !in->path && !in->link);
 }
 
 static bool checksum_fits(const struct header *h)
@@ -107,7 +108,8 @@ static bool checksum_fits(const struct header *h)
         plain += own ? ' ' : p[i];
         with_sign += own ? ' ' : (signed char)p[i];
     }
-    return parse_number(h->checksum, sizeof(h->checksum), &want) == 0 && (want == plain || want == with_sign);
+    return parse_number(h->checksum, sizeof(h->checksum), &want) == 0 &&
+           (want == plain || want == with_sign);
 }
 
 static int keep(char **slot, const char *bytes, size_t size, struct cay_error *err)
@@ -115,7 +117,8 @@ static int keep(char **slot, const char *bytes, size_t size, struct cay_error *e
     if (memchr(bytes, 0, size))
         return cay_fail(err, CAY_E_INVALID, "the archive has a name with a NUL in it");
     if (size >= CAY_MAX_PATH)
-        return cay_fail(err, CAY_E_TOO_LARGE, "the archive has a name of more than %u bytes", CAY_MAX_PATH);
+        return cay_fail(err, CAY_E_TOO_LARGE, "the archive has a name of more than %u bytes",
+                        CAY_MAX_PATH);
     char *copy = strndup(bytes, size);
     if (!copy)
         return cay_fail_errno(err, ENOMEM, "cannot read the archive");
@@ -124,8 +127,8 @@ static int keep(char **slot, const char *bytes, size_t size, struct cay_error *e
     return 0;
 }
 
-static int take_record(struct tar_in *in, const char *key, size_t key_size, const char *value, size_t size,
-                       struct cay_error *err)
+static int take_record(struct tar_in *in, const char *key, size_t key_size, const char *value,
+                       size_t size, struct cay_error *err)
 {
     static const struct {
         const char *key;
@@ -142,13 +145,15 @@ static int take_record(struct tar_in *in, const char *key, size_t key_size, cons
     if (key_size == 8 && memcmp(key, "linkpath", 8) == 0)
         return keep(&in->link, value, size, err);
     if (key_size > 11 && memcmp(key, "GNU.sparse.", 11) == 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, "the archive has a sparse file; make it without --sparse");
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "the archive has a sparse file; make it without --sparse");
     for (size_t i = 0; i < CAY_COUNT(numbers); i++) {
         int64_t number;
         if (strlen(numbers[i].key) != key_size || memcmp(key, numbers[i].key, key_size) != 0)
             continue;
         if (parse_decimal(value, size, &number) < 0 || (number < 0 && numbers[i].has != HAS_MTIME))
-            return cay_fail(err, CAY_E_INVALID, "the archive has a bad '%s' record", numbers[i].key);
+            return cay_fail(err, CAY_E_INVALID, "the archive has a bad '%s' record",
+                            numbers[i].key);
         memcpy((char *)in + numbers[i].offset, &number, sizeof(number));
         in->has |= numbers[i].has;
     }
@@ -172,7 +177,8 @@ static int take_pax(struct tar_in *in, struct cay_error *err)
         const char *equals = memchr(p, '=', (size_t)(stop - p));
         if (!equals)
             return cay_fail(err, CAY_E_INVALID, "the archive has a damaged pax header");
-        if (take_record(in, p, (size_t)(equals - p), equals + 1, (size_t)(stop - equals - 1), err) < 0)
+        if (take_record(in, p, (size_t)(equals - p), equals + 1, (size_t)(stop - equals - 1), err) <
+            0)
             return -1;
         at += length;
     }
@@ -196,17 +202,20 @@ static void copy_names(struct tar_in *in, const struct header *h)
     free(in->kept_link);
     in->kept_path = steal_ptr(&in->path);
     in->kept_link = steal_ptr(&in->link);
-    snprintf(in->short_path, sizeof(in->short_path), "%.*s%s%.*s", prefixed ? (int)sizeof(h->prefix) : 0,
-             h->prefix, prefixed ? "/" : "", (int)sizeof(h->name), h->name);
+    snprintf(in->short_path, sizeof(in->short_path), "%.*s%s%.*s",
+             prefixed ? (int)sizeof(h->prefix) : 0, h->prefix, prefixed ? "/" : "",
+             (int)sizeof(h->name), h->name);
     snprintf(in->short_link, sizeof(in->short_link), "%.*s", (int)sizeof(h->link), h->link);
     in->entry.path = in->kept_path ? in->kept_path : in->short_path;
     in->entry.link = in->kept_link ? in->kept_link : in->short_link;
 }
 
-static int take_entry(struct tar_in *in, const struct header *h, int64_t size, struct cay_error *err)
+static int take_entry(struct tar_in *in, const struct header *h, int64_t size,
+                      struct cay_error *err)
 {
     int64_t mode, uid, gid, mtime;
-    if (parse_number(h->mode, sizeof(h->mode), &mode) < 0 || parse_number(h->uid, sizeof(h->uid), &uid) < 0 ||
+    if (parse_number(h->mode, sizeof(h->mode), &mode) < 0 ||
+        parse_number(h->uid, sizeof(h->uid), &uid) < 0 ||
         parse_number(h->gid, sizeof(h->gid), &gid) < 0 ||
         parse_number(h->mtime, sizeof(h->mtime), &mtime) < 0)
         return cay_fail(err, CAY_E_INVALID, "the archive has a header with a bad number");
@@ -243,7 +252,8 @@ static int take_header(struct tar_in *in, struct cay_error *err)
         return TAR_END;
     }
     if (!checksum_fits(&h))
-        return cay_fail(err, CAY_E_INVALID, "this is not a tar archive, or it is damaged or compressed");
+        return cay_fail(err, CAY_E_INVALID,
+                        "this is not a tar archive, or it is damaged or compressed");
     if (parse_number(h.size, sizeof(h.size), &size) < 0 || size < 0)
         return cay_fail(err, CAY_E_INVALID, "the archive has a header with a bad size");
     switch (h.type) {
@@ -251,7 +261,8 @@ static int take_header(struct tar_in *in, struct cay_error *err)
     case 'L':
     case 'K':
         if (size > CAY_MAX_PAX)
-            return cay_fail(err, CAY_E_TOO_LARGE, "the archive has an extended header of more than %u bytes",
+            return cay_fail(err, CAY_E_TOO_LARGE,
+                            "the archive has an extended header of more than %u bytes",
                             CAY_MAX_PAX);
         in->kind = h.type;
         in->extra.size = 0;
@@ -261,7 +272,8 @@ static int take_header(struct tar_in *in, struct cay_error *err)
         in->state = S_SKIP;
         break;
     case 'S':
-        return cay_fail(err, CAY_E_UNSUPPORTED, "the archive has a sparse file; make it without --sparse");
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "the archive has a sparse file; make it without --sparse");
     default:
         return take_entry(in, &h, size, err);
     }
@@ -334,7 +346,7 @@ int tar_in_next(struct tar_in *in, const char **at, const char *end, struct cay_
     }
 }
 
-/* ---- writing -------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_octal(char *field, size_t size, uint64_t value)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tar format without I/O. Reading is a push parser: bytes in, events out (an entry, pieces of its
- * content, its end, the end of the archive). Understood are ustar, pax (path, linkpath, size, mtime, uid,
- * gid) and GNU long names; sparse files are refused, because their bytes would come out wrong. Writing
- * appends the header of one entry, with a pax header before it where ustar has no room.
+ * The tar format without I/O. Reading is a push parser: bytes in, events out (an entry, pieces of
+ * its content, its end, the end of the archive). Understood are ustar, pax (path, linkpath, size,
+ * mtime, uid, gid) and GNU long names; sparse files are refused, because their bytes would come out
+ * wrong. Writing appends the header of one entry, with a pax header before it where ustar has no
+ * room.
  *
- * Nothing is judged here: a path comes out as it is stored, with `..` and leading slashes. Memory is
- * bounded by CAY_MAX_PAX, whatever the archive says. Used by the file worker and by libcay's callers.
+ * Nothing is judged here: a path comes out as it is stored, with `..` and leading slashes. Memory
+ * is bounded by CAY_MAX_PAX, whatever the archive says. Used by the file worker and by libcay's
+ * callers.
  */
 #ifndef CAY_WIRE_TAR_H
 #define CAY_WIRE_TAR_H
@@ -66,12 +68,14 @@ struct tar_in {
 
 void tar_in_init(struct tar_in *in);
 void tar_in_done(struct tar_in *in);
-/* Takes bytes from *at (which moves) up to `end` until something happened. An event, or -1: not a tar. */
+/* Takes bytes from *at (which moves) up to `end` until something happened. An event, or -1: not a
+ * tar. */
 int tar_in_next(struct tar_in *in, const char **at, const char *end, struct cay_error *err);
 /* Whether the bytes may end here: behind the end mark or between two entries. */
 bool tar_in_complete(const struct tar_in *in);
 
-/* Appends the header block(s) of an entry. The caller appends `size` bytes and tar_padding(size) zeros. */
+/* Appends the header block(s) of an entry. The caller appends `size` bytes and tar_padding(size)
+ * zeros. */
 int tar_put(struct cay_buf *buf, const struct tar_entry *entry);
 int tar_put_end(struct cay_buf *buf);
 static inline size_t tar_padding(uint64_t size)

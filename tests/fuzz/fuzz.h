@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fuzz target is one function: bytes in, nothing out, never a crash. It is linked with libFuzzer (make
- * fuzz) and with runner.c, which runs its corpus as an ordinary test.
+ * A fuzz target is one function: bytes in, nothing out, never a crash. It is linked with libFuzzer
+ * (make fuzz) and with runner.c, which runs its corpus as an ordinary test.
  */
 #ifndef CAY_TESTS_FUZZ_FUZZ_H
 #define CAY_TESTS_FUZZ_FUZZ_H

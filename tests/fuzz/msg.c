@@ -9,7 +9,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     autobuf struct cay_buf first = CAY_BUF(2 * CAY_MAX_FRAME), second = CAY_BUF(2 * CAY_MAX_FRAME);
-    struct frame frame = {.type = OP_EXEC, .tag = 1, .size = (uint32_t)size, .payload = (const char *)data};
+    struct frame frame = {
+        .type = OP_EXEC, .tag = 1, .size = (uint32_t)size, .payload = (const char *)data};
     struct cay_error err;
     automsg struct msg msg = {0}, again = {0};
     if (size > CAY_MAX_FRAME || msg_decode(&frame, &msg, &err) < 0)

@@ -14,7 +14,8 @@ static void command_line(char *text)
     struct opt_args args;
     char *argv[130], *save = NULL;
     size_t n = 0;
-    for (char *word = strtok_r(text, "\n", &save); word && n < 128; word = strtok_r(NULL, "\n", &save))
+    for (char *word = strtok_r(text, "\n", &save); word && n < 128;
+         word = strtok_r(NULL, "\n", &save))
         argv[n++] = word;
     argv[n] = NULL;
     const struct opt_group groups[] = {{opt_spec, opt_spec_count, &spec}, {0}};
@@ -37,9 +38,10 @@ static void config_file(const char *text, size_t size)
     autoarena struct opt_arena arena = {0};
     struct cay_spec spec = {0};
     struct cay_error err = {0};
-    const struct opt_section sections[] = {{.name = "defaults", .group = {opt_spec, opt_spec_count, &spec}},
-                                           {.name = "images", .each = any_pair},
-                                           {0}};
+    const struct opt_section sections[] = {
+        {.name = "defaults", .group = {opt_spec, opt_spec_count, &spec}},
+        {.name = "images", .each = any_pair},
+        {0}};
     if (opt_config(&arena, "fuzz", text, size, sections, &err) < 0)
         FUZZ_REQUIRE(err.code != CAY_OK && err.text[0] && !strchr(err.text, '\n'));
 }

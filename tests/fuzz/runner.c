@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a fuzz target over a corpus directory without libFuzzer: each file as it is, cut short at each of its
- * first bytes, and with a few thousand changes that are the same in every run. Prints one TAP line.
+ * Runs a fuzz target over a corpus directory without libFuzzer: each file as it is, cut short at
+ * each of its first bytes, and with a few thousand changes that are the same in every run. Prints
+ * one TAP line.
  */
 #include "base/util.h"
 #include "fuzz.h"

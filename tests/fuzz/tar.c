@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An archive that a sandbox or a caller sends, whole and byte by byte: the events must be the same. */
+/* An archive that a sandbox or a caller sends, whole and byte by byte: the events must
+ * be the same. */
 #include "base/limits.h"
 #include "fuzz.h"
 #include "wire/tar.h"
@@ -27,7 +28,8 @@ static struct seen feed(const char *data, size_t size, size_t step)
             }
             if (event == TAR_ENTRY) {
                 seen.entries++;
-                FUZZ_REQUIRE(strlen(in.entry.path) < CAY_MAX_PATH && strlen(in.entry.link) < CAY_MAX_PATH);
+                FUZZ_REQUIRE(strlen(in.entry.path) < CAY_MAX_PATH &&
+                             strlen(in.entry.link) < CAY_MAX_PATH);
             }
             if (event == TAR_DATA) {
                 FUZZ_REQUIRE(in.data_size && in.data + in.data_size <= end);

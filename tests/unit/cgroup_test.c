@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control groups against the real kernel: limits hold, kill kills all, nothing stays behind. Needs a host
- * where this process may make groups; elsewhere the tests that do are skipped.
+ * Control groups against the real kernel: limits hold, kill kills all, nothing stays behind. Needs
+ * a host where this process may make groups; elsewhere the tests that do are skipped.
  */
 #include "jail/cgroup.h"
 #include "jail/sys.h"

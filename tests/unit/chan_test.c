@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels: messages and descriptors over a socket pair, in pieces, in heaps, and from a peer that lies. */
+/* Channels: messages and descriptors over a socket pair, in pieces, in heaps, and from a peer that
+ * lies. */
 #include "base/limits.h"
 #include "base/sock.h"
 #include "base/util.h"
@@ -57,7 +58,8 @@ TEST(several_in_one_read_come_out_one_by_one)
     struct ends ends = open_ends();
     struct cay_error err;
     for (uint32_t i = 0; i < 50; i++)
-        assert_int_equal(chan_send(ends.peer, &(struct msg){.type = MSG_OK, .tag = i}, NULL, 0, &err), 0);
+        assert_int_equal(
+            chan_send(ends.peer, &(struct msg){.type = MSG_OK, .tag = i}, NULL, 0, &err), 0);
     for (uint32_t i = 0; i < 50; i++) {
         automsg struct msg in = {0};
         assert_int_equal(chan_recv(&ends.chan, &in, &err), 1);
@@ -153,7 +155,8 @@ TEST(a_flood_of_descriptors_leaks_none)
     struct cay_error err;
     int fds[FRAME_MAX_FDS] = {0};
     for (int i = 0; i < 5; i++)
-        assert_int_equal(chan_send(ends.peer, &(struct msg){.type = MSG_OK}, fds, COUNT(fds), &err), 0);
+        assert_int_equal(chan_send(ends.peer, &(struct msg){.type = MSG_OK}, fds, COUNT(fds), &err),
+                         0);
     for (int i = 0; i < 5; i++) {
         struct msg in = {0};
         chan_recv(&ends.chan, &in, &err);

@@ -49,7 +49,8 @@ static int parse(struct parsed *p, const char *line, size_t leading)
 TEST(all_ways_to_write_an_option)
 {
     struct parsed p;
-    assert_int_equal(parse(&p, "--memory=512M --cpus 0.5 -Vd -w/tmp -u me --timeout 1m", SIZE_MAX), 0);
+    assert_int_equal(parse(&p, "--memory=512M --cpus 0.5 -Vd -w/tmp -u me --timeout 1m", SIZE_MAX),
+                     0);
     assert_true(p.spec.memory == 512ull << 20);
     assert_int_equal(p.spec.cpus, 500);
     assert_true(p.things.verbose && p.things.detach);
@@ -83,7 +84,8 @@ TEST(a_command_keeps_its_own_options)
 TEST(lists_grow_and_are_bounded)
 {
     struct parsed p;
-    assert_int_equal(parse(&p, "--word a --word=b -v /a:/b -v /c:/d:ro --word c -e A=1 -e B=2", SIZE_MAX), 0);
+    assert_int_equal(
+        parse(&p, "--word a --word=b -v /a:/b -v /c:/d:ro --word c -e A=1 -e B=2", SIZE_MAX), 0);
     assert_string_equal(p.things.words[2], "c");
     assert_null(p.things.words[3]);
     assert_int_equal(p.spec.n_mounts, 2);
@@ -166,10 +168,11 @@ TEST(config_files)
     struct config config = {0};
     struct cay_error err = {0};
     assert_int_equal(
-        read_config(&arena, &config,
-                    "# all of it\n\n[defaults]\nmemory = 1G # here too\nlabel=a=b\n"
-                    "workdir = \" with # blank \"\r\n[images]\n python:3.11-slim = host\n x = \"y\"",
-                    &err),
+        read_config(
+            &arena, &config,
+            "# all of it\n\n[defaults]\nmemory = 1G # here too\nlabel=a=b\n"
+            "workdir = \" with # blank \"\r\n[images]\n python:3.11-slim = host\n x = \"y\"",
+            &err),
         0);
     assert_true(config.spec.memory == 1ull << 30);
     assert_string_equal(config.spec.labels[0], "a=b");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parsers of what people write: what they take, what they refuse, and that refusals change nothing. */
+/* The parsers of what people write: what they take, what they refuse, and that refusals change
+ * nothing. */
 #include "base/parse.h"
 #include "test.h"
 
@@ -37,8 +38,10 @@ static void refuses(number_parser *parse, const char *const *texts)
 TEST(sizes)
 {
     static const struct number_case good[] = {
-        {"0", 0},      {"1024", 1024}, {"512M", 512ull << 20}, {"2g", 2ull << 30}, {"1.5GiB", 3ull << 29},
-        {"1KB", 1024}, {"0.5k", 512},  {"1T", 1ull << 40},     {"7B", 7},          {"0.0000001K", 1},
+        {"0", 0},           {"1024", 1024},         {"512M", 512ull << 20},
+        {"2g", 2ull << 30}, {"1.5GiB", 3ull << 29}, {"1KB", 1024},
+        {"0.5k", 512},      {"1T", 1ull << 40},     {"7B", 7},
+        {"0.0000001K", 1},
     };
     static const char *const bad[] = {"",
                                       "M",
@@ -64,18 +67,22 @@ TEST(durations)
         {"10", 10000},    {"1.5", 1500}, {"250ms", 250}, {"15m", 900000},       {"1h30m", 5400000},
         {"1d", 86400000}, {"0", 0},      {"0.0001", 1},  {"1m30s500ms", 90500},
     };
-    static const char *const bad[] = {
-        "", "m", "30m1h", "1h1h", "1h30", "-5", "5x", "1 m", "1.2.3", "99999999999999999999d", NULL};
+    static const char *const bad[] = {"",   "m",  "30m1h", "1h1h",  "1h30",
+                                      "-5", "5x", "1 m",   "1.2.3", "99999999999999999999d",
+                                      NULL};
     takes(parse_duration, good, COUNT(good));
     refuses(parse_duration, bad);
 }
 
 TEST(counts_and_cpus)
 {
-    static const struct number_case counts[] = {{"0", 0}, {"100", 100}, {"9223372036854775807", INT64_MAX}};
+    static const struct number_case counts[] = {
+        {"0", 0}, {"100", 100}, {"9223372036854775807", INT64_MAX}};
     static const char *const bad_counts[] = {"", "-1", "1.0", "1k", "9223372036854775808", NULL};
-    static const struct number_case cpus[] = {{"1", 1000}, {"0.5", 500}, {"1.25", 1250}, {"0.001", 1}};
-    static const char *const bad_cpus[] = {"", "0.0001", "1.0000000001", "x", "1x", "1000001", NULL};
+    static const struct number_case cpus[] = {
+        {"1", 1000}, {"0.5", 500}, {"1.25", 1250}, {"0.001", 1}};
+    static const char *const bad_cpus[] = {"",        "0.0001", "1.0000000001", "x", "1x",
+                                           "1000001", NULL};
     takes(parse_count, counts, COUNT(counts));
     refuses(parse_count, bad_counts);
     takes(parse_cpus, cpus, COUNT(cpus));
@@ -112,11 +119,15 @@ TEST(pids_signals_modes)
 
 TEST(ids)
 {
-    static const char *const good[] = {"a", "0", "box-1", "a.b_c",
-                                       "123456789012345678901234567890123456789012345678901234567890123"};
+    static const char *const good[] = {
+        "a", "0", "box-1", "a.b_c",
+        "123456789012345678901234567890123456789012345678901234567890123"};
     static const char *const bad[] = {
-        "",    "-a",  ".",  "..",  "A",
-        "a/b", "a b", "_a", "a\n", "1234567890123456789012345678901234567890123456789012345678901234"};
+        "",    "-a",
+        ".",   "..",
+        "A",   "a/b",
+        "a b", "_a",
+        "a\n", "1234567890123456789012345678901234567890123456789012345678901234"};
     const char *out = NULL;
     struct cay_error err;
     for (size_t i = 0; i < COUNT(good); i++) {

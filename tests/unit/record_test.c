@@ -37,7 +37,8 @@ TEST(a_spec_gets_its_defaults)
     assert_int_equal(spec_make(&(struct cay_spec){.id = "box"}, &spec, &err), 0);
     assert_string_equal(spec.spec.image, "host");
     assert_string_equal(spec.spec.network, "deny-all");
-    assert_true(spec.spec.memory == 2ull << 30 && spec.spec.pids == 1024 && spec.spec.disk == 1ull << 30);
+    assert_true(spec.spec.memory == 2ull << 30 && spec.spec.pids == 1024 &&
+                spec.spec.disk == 1ull << 30);
     assert_int_equal(spec.spec.cpus, 0);
 }
 
@@ -84,7 +85,8 @@ TEST(another_spec_is_named_by_its_field)
 TEST(specs_that_must_be_refused)
 {
     static const char *bad_env[] = {"no value", NULL}, *bad_label[] = {"=", NULL};
-    static const struct cay_mount relative = {"data", "/x", false}, up = {"/a", "/x/../../y", false};
+    static const struct cay_mount relative = {"data", "/x", false},
+                                  up = {"/a", "/x/../../y", false};
     static const struct cay_mount root = {"/a", "/", false},
                                   same[2] = {{"/a", "/x", false}, {"/b", "/x", false}};
     const struct {

@@ -14,7 +14,13 @@ static char long_name[300], long_link[300];
 
 static const struct item items[] = {
     {{.type = TAR_DIR, .mode = 0755, .mtime = 1700000000, .path = "d/", .link = ""}, ""},
-    {{.type = TAR_FILE, .mode = 04644, .uid = 1000, .gid = 100, .size = 6, .path = "d/f", .link = ""},
+    {{.type = TAR_FILE,
+      .mode = 04644,
+      .uid = 1000,
+      .gid = 100,
+      .size = 6,
+      .path = "d/f",
+      .link = ""},
      "hello\n"},
     {{.type = TAR_FILE, .mode = 0600, .path = "empty", .link = ""}, ""},
     {{.type = TAR_SYMLINK, .mode = 0777, .path = "l", .link = "../x"}, ""},

@@ -75,8 +75,9 @@ TEST(tables)
     table_cell(&table, "\xc3\xa9");
     table_cellf(&table, "%s\x1b[31m", "red");
     assert_int_equal(table_print(&table, false, &out), 0);
-    assert_string_equal(buf_cstr(&out),
-                        "ID            STATE\nbox-number-1  running\n\xc3\xa9             red?[31m\n");
+    assert_string_equal(
+        buf_cstr(&out),
+        "ID            STATE\nbox-number-1  running\n\xc3\xa9             red?[31m\n");
     assert_int_equal(table_print(&table, true, &plain), 0);
     assert_string_equal(buf_cstr(&plain), "box-number-1  running\n\xc3\xa9             red?[31m\n");
 }

@@ -108,7 +108,8 @@ static void put_field(struct cay_buf *buf, uint16_t key, const char *bytes, size
 
 static int decode(const struct cay_buf *payload, struct cay_error *err)
 {
-    struct frame frame = {.type = OP_EXEC, .size = (uint32_t)payload->size, .payload = payload->data};
+    struct frame frame = {
+        .type = OP_EXEC, .size = (uint32_t)payload->size, .payload = payload->data};
     struct msg out = {0};
     int result = msg_decode(&frame, &out, err);
     msg_done(&out);
@@ -178,7 +179,8 @@ TEST(lists_end_at_the_maximum_of_fields)
 TEST(an_error_message_becomes_an_error)
 {
     struct cay_error err = {0};
-    struct msg msg = {.type = MSG_ERROR, .code = CAY_E_TIMEOUT, .sys_errno = 110, .text = "too\nslow"};
+    struct msg msg = {
+        .type = MSG_ERROR, .code = CAY_E_TIMEOUT, .sys_errno = 110, .text = "too\nslow"};
     assert_int_equal(msg_to_error(&msg, &err), -1);
     assert_error(err, CAY_E_TIMEOUT, "too?slow");
     msg = (struct msg){.type = MSG_ERROR, .code = UINT64_MAX};

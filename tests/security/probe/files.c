@@ -97,8 +97,9 @@ static int sweep(const char *dir, int depth, char *found, size_t size, long *see
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
         /* processes have a part of /proc that is theirs */
-        if (strcmp(dir, "/proc") == 0 && ((entry->d_name[0] >= '0' && entry->d_name[0] <= '9') ||
-                                          strstr(entry->d_name, "self") || strcmp(entry->d_name, "net") == 0))
+        if (strcmp(dir, "/proc") == 0 &&
+            ((entry->d_name[0] >= '0' && entry->d_name[0] <= '9') ||
+             strstr(entry->d_name, "self") || strcmp(entry->d_name, "net") == 0))
             continue;
         if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) >= sizeof(path))
             continue;
@@ -168,7 +169,8 @@ static int devices(int argc, char **argv)
             continue;
         if (S_ISCHR(st.st_mode)) {
             for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
-                fine |= major(st.st_rdev) == harmless[i].major && minor(st.st_rdev) == harmless[i].minor;
+                fine |= major(st.st_rdev) == harmless[i].major &&
+                        minor(st.st_rdev) == harmless[i].minor;
             /* terminals of a devpts of our own, also as console and as our standard streams */
             fine |= major(st.st_rdev) >= 136 && major(st.st_rdev) <= 143;
         } else if (!S_ISBLK(st.st_mode)) {
@@ -192,8 +194,8 @@ static int find_below(const char *dir, const char *name, int depth, char *found,
     while (handle && !found[0] && (entry = readdir(handle))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s/%s", strcmp(dir, "/") ? dir : "", entry->d_name) >=
-            sizeof(path))
+        if ((size_t)snprintf(path, sizeof(path), "%s/%s", strcmp(dir, "/") ? dir : "",
+                             entry->d_name) >= sizeof(path))
             continue;
         if (strstr(entry->d_name, name)) {
             snprintf(found, size, "%s", path);
@@ -279,8 +281,8 @@ static int plant(int argc, char **argv)
 }
 
 /*
- * flip DIR TARGET SECONDS: DIR/d is by turns a directory and a link to TARGET, as fast as the kernel can
- * exchange two names.
+ * flip DIR TARGET SECONDS: DIR/d is by turns a directory and a link to TARGET, as fast as the
+ * kernel can exchange two names.
  */
 static int flip(int argc, char **argv)
 {

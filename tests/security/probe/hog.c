@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exhaustion: each attack takes a stated amount of one resource and wins if it gets all of it. Amounts are
- * small enough for a control without any limit on the test machine.
+ * Exhaustion: each attack takes a stated amount of one resource and wins if it gets all of it.
+ * Amounts are small enough for a control without any limit on the test machine.
  */
 #include "probe.h"
 
@@ -28,7 +28,8 @@ static int got_all(long got, long wanted, const char *what)
     return REFUSED;
 }
 
-/* Holds what it has for SECONDS if that argument is there, so that others can be looked at meanwhile. */
+/* Holds what it has for SECONDS if that argument is there, so that others can be looked at
+ * meanwhile. */
 static void hold(int argc, char **argv, int position)
 {
     if (argc <= position)
@@ -219,7 +220,8 @@ static int pipes(int argc, char **argv)
     long wanted = atol(argv[0]), got = 0;
     int pair[2], code;
 
-    while (got < wanted && pipe2(pair, O_CLOEXEC) == 0 && fcntl(pair[0], F_SETPIPE_SZ, 1 << 20) >= 1 << 20)
+    while (got < wanted && pipe2(pair, O_CLOEXEC) == 0 &&
+           fcntl(pair[0], F_SETPIPE_SZ, 1 << 20) >= 1 << 20)
         got++;
     code = errno;
     hold(argc, argv, 1);
@@ -253,7 +255,8 @@ static int stubborn(int argc, char **argv)
     return WON;
 }
 
-/* daemon FILE SECONDS: leaves its session and its parent, closes its output, and goes on writing to FILE. */
+/* daemon FILE SECONDS: leaves its session and its parent, closes its output, and goes on writing to
+ * FILE. */
 static int daemonize(int argc, char **argv)
 {
     time_t end = time(NULL) + atol(argv[1]);
@@ -284,7 +287,8 @@ static int daemonize(int argc, char **argv)
     _exit(0);
 }
 
-/* orphans N: each is left by its parent and ends; then counts the zombies that stay for a second. */
+/* orphans N: each is left by its parent and ends; then counts the zombies that stay
+ * for a second. */
 static int orphans(int argc, char **argv)
 {
     long n = atol(argv[0]), left = 0;

@@ -134,7 +134,8 @@ int on_the_host(void)
     char name[64] = "";
 
     /* The number of the first pid namespace is fixed in the kernel. Unknown counts as the host. */
-    return readlink("/proc/self/ns/pid", name, sizeof(name) - 1) < 0 || strcmp(name, "pid:[4026531836]") == 0;
+    return readlink("/proc/self/ns/pid", name, sizeof(name) - 1) < 0 ||
+           strcmp(name, "pid:[4026531836]") == 0;
 }
 
 int main(int argc, char **argv)

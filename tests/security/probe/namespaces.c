@@ -116,7 +116,8 @@ static int mount_api(int argc, char **argv)
         tree = open(argv[1], O_PATH | O_CLOEXEC);
     if (tree < 0)
         return untried(argv[1]);
-    return judge(syscall(429, tree, "", AT_FDCWD, argv[2], 4 /* from an empty path */), "move_mount");
+    return judge(syscall(429, tree, "", AT_FDCWD, argv[2], 4 /* from an empty path */),
+                 "move_mount");
 }
 
 static int do_pivot(void *data)
@@ -165,7 +166,8 @@ static int chroot_escape(int argc, char **argv)
     return in_child(do_chroot_escape, argv);
 }
 
-/* In a user and mount namespace of our own: a fresh proc or sysfs without masks, or a mask taken away. */
+/* In a user and mount namespace of our own: a fresh proc or sysfs without masks, or a mask taken
+ * away. */
 static int do_nested(void *data)
 {
     char **args = data;

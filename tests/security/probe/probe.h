@@ -7,9 +7,9 @@
  *   1  it was refused (the line names the errno or the wall)
  *   2  it could not be tried, which the suite counts as a failure
  *
- * The same binary runs inside the sandbox (must be refused) and where the wall is absent (must succeed:
- * the positive control). Every attack is bounded in time and amount. Linked statically, so that it runs in
- * any root filesystem.
+ * The same binary runs inside the sandbox (must be refused) and where the wall is absent (must
+ * succeed: the positive control). Every attack is bounded in time and amount. Linked statically, so
+ * that it runs in any root filesystem.
  */
 #ifndef PROBE_H
 #define PROBE_H
@@ -49,12 +49,13 @@ int untried(const char *what); /* with errno */
 /* A call is refused if it failed at all. */
 int judge(long result, const char *what);
 /*
- * For calls whose arguments are wrong on purpose, so that they do no harm where they are permitted: only
- * EPERM and EACCES say that a wall stood in front of the kernel's own check of the arguments.
+ * For calls whose arguments are wrong on purpose, so that they do no harm where they are permitted:
+ * only EPERM and EACCES say that a wall stood in front of the kernel's own check of the arguments.
  */
 int judge_reached(long result, const char *what);
 
-/* Runs `body` in a child and passes its verdict on; a child killed by SIGSYS was refused by the filter. */
+/* Runs `body` in a child and passes its verdict on; a child killed by SIGSYS was refused by the
+ * filter. */
 int in_child(int (*body)(void *data), void *data);
 /* A child of our own that sleeps for at most 30 seconds: the target where the wall is absent. */
 pid_t sleeping_child(void);
@@ -62,7 +63,8 @@ void end_child(pid_t pid);
 /* "child" makes a sleeping child (*own is set), anything else is a number. */
 pid_t target(const char *text, int *own);
 void sleep_ms(long ms);
-/* Are we in the machine's first pid namespace? What touches every process it sees must not run there. */
+/* Are we in the machine's first pid namespace? What touches every process it sees must not run
+ * there. */
 int on_the_host(void);
 
 #endif

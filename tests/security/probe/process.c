@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attacks on the engine's own processes: pid 1 and the workers that enter a sandbox, their executables,
- * descriptors, memory, root and working directory.
+ * Attacks on the engine's own processes: pid 1 and the workers that enter a sandbox, their
+ * executables, descriptors, memory, root and working directory.
  */
 #include "probe.h"
 
@@ -31,8 +31,9 @@
 #endif
 
 /*
- * Can the executable of `pid` be overwritten (CVE-2019-5736)? A running one gives ETXTBSY, which means that
- * every permission check was passed: it can be written as soon as it ends. A sealed memfd cannot.
+ * Can the executable of `pid` be overwritten (CVE-2019-5736)? A running one gives ETXTBSY, which
+ * means that every permission check was passed: it can be written as soon as it ends. A sealed
+ * memfd cannot.
  */
 static int exe_writable(const char *pid)
 {
@@ -81,8 +82,8 @@ static int exe_write(int argc, char **argv)
     (void)argc;
     victim = target(argv[0], &own);
     snprintf(pid, sizeof(pid), "%d", (int)victim);
-    verdict =
-        exe_writable(pid) ? won("executable of %s can be overwritten", pid) : refused("write to executable");
+    verdict = exe_writable(pid) ? won("executable of %s can be overwritten", pid)
+                                : refused("write to executable");
     if (own)
         end_child(victim);
     return verdict;
@@ -140,8 +141,8 @@ static int is_foreign(const char *pid)
 }
 
 /*
- * Traced while it still was an engine process? It may have become an ordinary command between our look and
- * our call; then no exec follows, and its executable is a file of ours.
+ * Traced while it still was an engine process? It may have become an ordinary command between our
+ * look and our call; then no exec follows, and its executable is a file of ours.
  */
 static int traced_as_engine(pid_t pid, const char *name)
 {
@@ -183,7 +184,8 @@ static const char *attack_one(const char *pid, int all)
         if (is_foreign(pid))
             return "memory can be opened";
     }
-    /* That descriptors can be counted is the kernel's rule for the root of a namespace; not what they are. */
+    /* That descriptors can be counted is the kernel's rule for the root of a namespace; not what
+     * they are. */
     for (int i = 0; i < 64; i++) {
         snprintf(path, sizeof(path), "/proc/%s/fd/%d", pid, i);
         if (readlink(path, name, sizeof(name)) > 0 && is_foreign(pid))
@@ -193,9 +195,9 @@ static const char *attack_one(const char *pid, int all)
 }
 
 /*
- * hunt SECONDS exe|all [plant]: looks at every process that appears and attacks those that are not ours:
- * catches a worker between its entry and its exec. `exe` only tries to overwrite its executable. With
- * `plant` one such process is made first (the control).
+ * hunt SECONDS exe|all [plant]: looks at every process that appears and attacks those that are not
+ * ours: catches a worker between its entry and its exec. `exe` only tries to overwrite its
+ * executable. With `plant` one such process is made first (the control).
  */
 static int hunt(int argc, char **argv)
 {
@@ -256,7 +258,8 @@ static int fds(int argc, char **argv)
         name[n > 0 ? n : 0] = 0;
         if (fd > 2)
             return won("descriptor %d is open: %s", fd, name);
-        if (fstat(fd, &st) == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+        if (fstat(fd, &st) == 0 &&
+            (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
             return won("descriptor %d is a file: %s", fd, name);
     }
     closedir(dir);
@@ -268,7 +271,8 @@ static int fds_of(int argc, char **argv)
 {
     int own, last = ENOENT, verdict = -1;
     char path[300];
-    int host_dir = open("/", O_RDONLY | O_DIRECTORY); /* inherited by an own child: something to find */
+    int host_dir =
+        open("/", O_RDONLY | O_DIRECTORY); /* inherited by an own child: something to find */
     pid_t victim = target(argv[0], &own);
     struct dirent *entry;
     DIR *dir;
@@ -324,8 +328,9 @@ static int vm(int argc, char **argv)
     int own, verdict;
     pid_t victim = target(argv[1], &own);
     struct iovec local = {&copy, sizeof(copy)}, remote = {&word, sizeof(word)};
-    long result = strcmp(argv[0], "write") == 0 ? process_vm_writev(victim, &local, 1, &remote, 1, 0)
-                                                : process_vm_readv(victim, &local, 1, &remote, 1, 0);
+    long result = strcmp(argv[0], "write") == 0
+                      ? process_vm_writev(victim, &local, 1, &remote, 1, 0)
+                      : process_vm_readv(victim, &local, 1, &remote, 1, 0);
 
     (void)argc;
     verdict = judge_reached(result, "process_vm");

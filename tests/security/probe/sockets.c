@@ -36,8 +36,8 @@ static int tcp_pair(int pair[2])
     socklen_t size = sizeof(address);
     int listener = socket(AF_INET, SOCK_STREAM, 0);
 
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, size) < 0 || listen(listener, 1) < 0 ||
-        getsockname(listener, (struct sockaddr *)&address, &size) < 0)
+    if (listener < 0 || bind(listener, (struct sockaddr *)&address, size) < 0 ||
+        listen(listener, 1) < 0 || getsockname(listener, (struct sockaddr *)&address, &size) < 0)
         return -1;
     pair[0] = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(pair[0], (struct sockaddr *)&address, size) < 0)
@@ -139,7 +139,8 @@ static int datagram(int argc, char **argv)
     if (fill(argv[0], atoi(argv[1]), &address, &size) < 0)
         return untried("address");
     fd = socket(address.ss_family, SOCK_DGRAM, 0);
-    return judge(sendto(fd, argv[2], strlen(argv[2]), 0, (struct sockaddr *)&address, size), "sendto");
+    return judge(sendto(fd, argv[2], strlen(argv[2]), 0, (struct sockaddr *)&address, size),
+                 "sendto");
 }
 
 /* Any interface besides lo? */
@@ -208,7 +209,8 @@ static int netlink_add(int argc, char **argv)
     uint32_t value = htonl(0xc0a8fe01), lo = 1;
 
     (void)argc;
-    netlink_ask(&up.header); /* in a new namespace lo is down; where it is up this changes nothing */
+    netlink_ask(
+        &up.header); /* in a new namespace lo is down; where it is up this changes nothing */
     request.header.nlmsg_flags = NLM_F_CREATE | NLM_F_EXCL;
     if (strcmp(argv[0], "link") == 0) {
         char info[] = {8, 0, IFLA_INFO_KIND, 0, 'v', 'e', 't', 'h'};
@@ -249,9 +251,9 @@ static int unix_connect(int argc, char **argv)
     memcpy(address.sun_path, argv[0], n);
     if (argv[0][0] == '@')
         address.sun_path[0] = 0;
-    return judge(
-        connect(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
-        "connect");
+    return judge(connect(fd, (struct sockaddr *)&address,
+                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
+                 "connect");
 }
 
 static int shm_read(int argc, char **argv)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single system calls that a sandbox must not have. Where a call would do harm if it were permitted, its
- * arguments are wrong on purpose and the permission check comes first in the kernel (judge_reached).
+ * Single system calls that a sandbox must not have. Where a call would do harm if it were
+ * permitted, its arguments are wrong on purpose and the permission check comes first in the kernel
+ * (judge_reached).
  */
 #include "probe.h"
 
@@ -155,7 +156,8 @@ static long sys_handle(void)
     } handle = {.bytes = 128};
     int mount_id, root = open("/usr", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    /* "shocker": a file handle is a number that anyone can write down; opening by it ignores every path. */
+    /* "shocker": a file handle is a number that anyone can write down; opening by it ignores every
+     * path. */
     if (syscall(SYS_name_to_handle_at, AT_FDCWD, "/usr", &handle, &mount_id, 0) < 0) {
         handle.bytes = 8;
         handle.type = 1;
@@ -190,7 +192,9 @@ static long sys_capset(void)
 static long sys_seccomp_off(void)
 {
     /* A filter is for ever: prctl cannot go back to mode 0, and no_new_privs cannot be unset. */
-    return prctl(PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 ? 0 : prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) ? -1 : 0;
+    return prctl(PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 ? 0
+           : prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)    ? -1
+                                                       : 0;
 }
 
 static const struct {
@@ -231,8 +235,9 @@ static int one_call(void *data)
     long result = calls[i].call();
 
     /* ENOSYS where the kernel has the call is a refusal; the control shows that it has it. */
-    return calls[i].reached && !(result < 0 && errno == ENOSYS) ? judge_reached(result, calls[i].name)
-                                                                : judge(result, calls[i].name);
+    return calls[i].reached && !(result < 0 && errno == ENOSYS)
+               ? judge_reached(result, calls[i].name)
+               : judge(result, calls[i].name);
 }
 
 static int call(int argc, char **argv)
@@ -269,7 +274,8 @@ static int int80(int argc, char **argv)
     return in_child(call_int80, &number);
 }
 
-/* tty REQUEST HIGH: on a terminal of our own; HIGH are bits above the 32 that the kernel looks at. */
+/* tty REQUEST HIGH: on a terminal of our own; HIGH are bits above the 32 that the
+ * kernel looks at. */
 static int tty(int argc, char **argv)
 {
     static const struct {
@@ -302,8 +308,8 @@ static int tty(int argc, char **argv)
             continue;
         if (requests[i].request == 0x5423)
             argument = &discipline;
-        result = syscall(SYS_ioctl, slave, requests[i].request | (uint64_t)strtoul(argv[1], NULL, 0) << 32,
-                         argument);
+        result = syscall(SYS_ioctl, slave,
+                         requests[i].request | (uint64_t)strtoul(argv[1], NULL, 0) << 32, argument);
         return requests[i].reached ? judge_reached(result, argv[0]) : judge(result, argv[0]);
     }
     return untried("no such request");
@@ -356,7 +362,8 @@ static int caps(int argc, char **argv)
     return refused_by("no capability beyond %llx", allowed);
 }
 
-/* powers: as an ordinary user, after the exec of a set-uid or file-capability program: anything gained? */
+/* powers: as an ordinary user, after the exec of a set-uid or file-capability program: anything
+ * gained? */
 static int powers(int argc, char **argv)
 {
     FILE *file = fopen("/proc/self/status", "re");
@@ -375,7 +382,8 @@ static int powers(int argc, char **argv)
     if (getuid() == 0)
         return untried("run as an ordinary user");
     if (geteuid() == 0 || getegid() == 0 || value)
-        return won("effective uid %d gid %d capabilities %llx", (int)geteuid(), (int)getegid(), value);
+        return won("effective uid %d gid %d capabilities %llx", (int)geteuid(), (int)getegid(),
+                   value);
     return refused_by("nothing gained");
 }
 
