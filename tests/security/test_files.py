@@ -463,13 +463,14 @@ def test_secret_of_the_host(sandboxes, places, path):
 
 
 @pytest.mark.attack("host-root-only-file", "files", "a file below /usr that only the host's root may read")
-def test_root_only_file_below_usr(sandboxes, places):
+def test_root_only_file_below_usr(box, places):
+    # Hidden from sandboxes that start while it is there; SECURITY.md tells the limits of that.
     marker = Marker(pathlib.Path("/usr/local/share"))
     marker.path.chmod(0o600)
     try:
         places["host"].run("read", marker.path, marker.text).must_win()
         places["nobody"].run("read", marker.path, marker.text).must_be_refused()
-        sandboxes().run("read", marker.path, marker.text).must_be_refused()
+        box().run("read", marker.path, marker.text).must_be_refused()
     finally:
         marker.path.unlink()
 
