@@ -15,6 +15,12 @@ uint64_t cay_now_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
+uint64_t cay_after_ms(uint64_t ms)
+{
+    const uint64_t longest = 1ULL << 42;
+    return cay_now_us() + CAY_MIN(ms, longest) * 1000;
+}
+
 uint64_t cay_wall_ms(void)
 {
     struct timespec t;

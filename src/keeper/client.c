@@ -304,7 +304,7 @@ int client_listen(struct keeper *k, struct cay_error *err)
 
 void client_flush_all(struct keeper *k)
 {
-    uint64_t end = cay_now_us() + LAST_WORDS_MS * 1000;
+    uint64_t end = cay_after_ms(LAST_WORDS_MS);
     for (struct client *c = k->clients; c; c = c->next) {
         while (c->out.size || c->mode == CLIENT_STREAM) {
             uint64_t now = cay_now_us();

@@ -229,8 +229,9 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
         kill_all(k);
         return;
     }
-    if (!k->grace_timer.armed || cay_now_us() + grace_ms * 1000 < k->grace_timer.at_us)
-        timer_set(&k->loop, &k->grace_timer, cay_now_us() + grace_ms * 1000);
+    uint64_t end = cay_after_ms(grace_ms);
+    if (!k->grace_timer.armed || end < k->grace_timer.at_us)
+        timer_set(&k->loop, &k->grace_timer, end);
     life_check(k);
 }
 
@@ -268,7 +269,7 @@ static void on_ttl(struct timer *timer)
 
 void life_set_ttl(struct keeper *k, uint64_t ms)
 {
-    k->ttl_deadline_us = ms ? cay_now_us() + ms * 1000 : 0;
+    k->ttl_deadline_us = ms ? cay_after_ms(ms) : 0;
     if (ms)
         timer_set(&k->loop, &k->ttl_timer, k->ttl_deadline_us);
     else

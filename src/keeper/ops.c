@@ -135,7 +135,7 @@ static void op_wait(struct client *client, const struct msg *msg)
     client->proc = proc;
     client->timer.fire = on_wait_over;
     if (msg->timeout_ms < UINT64_MAX / 2000)
-        timer_set(&client->keeper->loop, &client->timer, cay_now_us() + msg->timeout_ms * 1000);
+        timer_set(&client->keeper->loop, &client->timer, cay_after_ms(msg->timeout_ms));
 }
 
 static void op_signal(struct client *client, const struct msg *msg)

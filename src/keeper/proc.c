@@ -208,6 +208,11 @@ static void describe(struct proc *proc, const struct msg *request)
 static void on_timeout(struct timer *timer)
 {
     struct proc *proc = container_of(timer, struct proc, timeout);
+    if (proc->state == PROC_STARTING) {
+        /* Nothing to kill yet, and soon there will be. */
+        timer_set(&proc->keeper->loop, timer, cay_after_ms(1));
+        return;
+    }
     if (proc->state != PROC_RUNNING)
         return;
     proc->timed_out = true;
@@ -380,7 +385,7 @@ int proc_start(struct keeper *k, const struct msg *request, struct client *clien
         return -1;
     }
     if (request->timeout_ms)
-        timer_set(&k->loop, &proc->timeout, proc->started_us + request->timeout_ms * 1000);
+        timer_set(&k->loop, &proc->timeout, cay_after_ms(request->timeout_ms));
     return 0;
 }
 

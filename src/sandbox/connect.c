@@ -90,7 +90,7 @@ static int await_answer(const struct chan *chan, const struct msg *request)
     uint64_t patience = PATIENCE_MS + request->timeout_ms;
     if (request->timeout_ms > INT_MAX / 2)
         patience = INT_MAX;
-    uint64_t end = cay_now_us() + patience * 1000;
+    uint64_t end = cay_after_ms(patience);
     for (;;) {
         uint64_t now = cay_now_us();
         int ready = poll(&p, 1,
