@@ -59,9 +59,9 @@ static inline void close_fd(int *fd)
     *fd = -1;
 }
 
-uint64_t cay_now_us(void);  /* monotonic, also counts suspended time */
+uint64_t cay_now_us(void);          /* monotonic, also counts suspended time */
 uint64_t cay_after_ms(uint64_t ms); /* on the same clock; a hundred years at most */
-uint64_t cay_wall_ms(void); /* wall clock */
+uint64_t cay_wall_ms(void);         /* wall clock */
 
 /* Whole transfers on blocking descriptors, EINTR handled. -1 with errno; a short read
  * is its count. */

@@ -218,6 +218,10 @@ static int mount_sys(const struct jail_root *root, struct cay_error *err)
     autofd int sys = make_fs("sysfs", NULL, 0, HARDENED | MOUNT_ATTR_RDONLY);
     if (sys < 0)
         return errno == EPERM ? 0 : cay_fail_errno(err, errno, "cannot mount /sys");
+    /* Before Linux 6.15 only what is attached somewhere can be copied in part. */
+    if (mkdirat(root->stage, "sysfs", 0755) < 0 ||
+        sys_move_mount(sys, "", root->stage, "sysfs") < 0)
+        return cay_fail_errno(err, errno, "cannot mount /sys");
     autofd int shown = sys_openat2(root->root, "sys", O_PATH | O_DIRECTORY, 0,
                                    RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
     for (size_t i = 0; i < CAY_COUNT(sys_shown); i++)
