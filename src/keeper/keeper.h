@@ -6,7 +6,8 @@
  *   setup.c   from a spec to a running jail, and back to nothing
  *   life.c    states, timers, the end
  *   link.c    the wire to init
- *   proc.c    processes: start, output, stdin, exit
+ *   proc.c    processes: start, exit, kill
+ *   stdio.c   what goes into and comes out of them
  *   spool.c   output kept for readers now and later
  *   client.c  callers: connections and streams
  *   ops.c     what callers can ask for
@@ -154,12 +155,19 @@ void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak);
 void proc_abandoned(struct proc *proc);
 struct proc *proc_find(struct keeper *k, pid_t pid);
 struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
-int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof);
 void proc_kill_tree(struct proc *proc, int signal);
 void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
 void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of time */
 void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */
 void proc_free(struct proc *proc);
+
+/* stdio.c */
+void stdio_init(struct proc *proc);
+int stdio_pipes(struct proc *proc, bool want_stdin, int theirs[3]);
+void stdio_start(struct proc *proc, int master); /* it runs: output is read from now on */
+int stdio_input(struct proc *proc, const char *bytes, size_t size, bool eof);
+void stdio_end(struct proc *proc);  /* it ended: reads the rest; children may still write */
+void stdio_done(struct proc *proc); /* closes everything */
 
 /* client.c */
 int client_listen(struct keeper *k, struct cay_error *err);

@@ -88,7 +88,7 @@ static void op_stdin(struct client *client, const struct msg *msg)
     bool stream = client->mode == CLIENT_STREAM;
     struct proc *proc = proc_find(client->keeper, (pid_t)msg->pid);
     if (proc && proc->state == PROC_RUNNING) {
-        proc_input(proc, msg->data.data, msg->data.size, msg->flags & MSG_F_EOF);
+        stdio_input(proc, msg->data.data, msg->data.size, msg->flags & MSG_F_EOF);
         if (proc->in_buf.size > CAY_MAX_STDIN / 2 && client->proc == proc)
             client->held = true;
     } else if (!proc && !stream) {

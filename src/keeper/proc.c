@@ -1,28 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes. The keeper makes the pipes, so that it reads its own descriptors; init forks. Output
- * is drained into the spool whether or not anybody listens. A process is over when its main process
- * exits, even if a child still holds its output: the pipes then stay, and so does its cgroup.
+ * Processes: init forks them, the keeper knows of them. A process is over when its main process
+ * exits, even if a child still holds its output: the pipes then stay, and so does its cgroup. Ended
+ * ones are kept for their exit code and output until there are too many.
  */
 #include "base/err.h"
 #include "base/util.h"
 #include "keeper/keeper.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
-#include <termios.h>
 
-/* What is read from a pipe at the end of a process: its capacity a few times over, not for ever,
- * because a child that lives on may write without pause. */
-#define LAST_DRAIN (1u << 20)
 #define TIMEOUT_CODE 124
-/* What a terminal still had to say after its process ended is waited for this long at a time. */
-#define TERMINAL_FLUSH_MS 5
 
 void proc_name(const struct proc *proc, char out[16])
 {
@@ -44,151 +35,6 @@ struct proc *proc_of_tag(struct keeper *k, uint32_t tag)
         if (p->tag == tag)
             return p;
     return NULL;
-}
-
-/* ---- output ---------------------------------------------------------------------------------- */
-
-static void push_input(struct proc *proc);
-
-static void close_end(struct pipe_end *end)
-{
-    loop_forget(&end->proc->keeper->loop, &end->watch);
-    if (end->proc->pty && end->proc->in == end->fd)
-        end->proc->in = -1;
-    close_fd(&end->fd);
-}
-
-/* Output of a terminal comes through the kernel's buffers a little later than
- * its writer's death. */
-static bool more_from_terminal(const struct pipe_end *end)
-{
-    struct pollfd p = {.fd = end->fd, .events = POLLIN};
-    return end->proc->pty && poll(&p, 1, TERMINAL_FLUSH_MS) > 0;
-}
-
-/* Reads what is there, `limit` bytes at most; `last`: to the very end. False: nobody writes any
- * more. */
-static bool drain(struct pipe_end *end, size_t limit, bool last)
-{
-    char chunk[CAY_MAX_DATA];
-    struct proc *proc = end->proc;
-    for (size_t total = 0; total < limit;) {
-        ssize_t n = read(end->fd, chunk, sizeof(chunk));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            if (last && more_from_terminal(end))
-                continue;
-            return true;
-        }
-        if (n <= 0) /* EIO: the other side of a terminal is closed */
-            return false;
-        spool_append(&proc->spool, proc->keeper->cay.sandboxes, end->stream, chunk, (size_t)n);
-        spool_append(&proc->keeper->log, proc->keeper->cay.sandboxes, end->stream, chunk,
-                     (size_t)n);
-        total += (size_t)n;
-        if (!last && (size_t)n < sizeof(chunk) / 2)
-            return true; /* emptied, most likely; if not, the loop tells us again */
-    }
-    return true;
-}
-
-static void on_output(struct watch *watch, uint32_t events)
-{
-    struct pipe_end *end = container_of(watch, struct pipe_end, watch);
-    struct proc *proc = end->proc;
-    if (proc->pty && (events & EPOLLOUT))
-        push_input(proc);
-    if ((events & ~EPOLLOUT) && !drain(end, CAY_MAX_DATA, false)) {
-        /* A master that is closed hangs up on the process, which may live on
-         * without its terminal. */
-        if (proc->pty && proc->state == PROC_RUNNING)
-            loop_forget(&proc->keeper->loop, &end->watch);
-        else
-            close_end(end);
-    }
-    clients_of(proc->keeper, proc);
-    clients_of(proc->keeper, NULL);
-}
-
-static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream)
-{
-    *end = (struct pipe_end){
-        .watch = {.fd = -1, .ready = on_output}, .proc = proc, .fd = fd, .stream = stream};
-}
-
-/* ---- standard input -------------------------------------------------------------------------- */
-
-static void release_writers(struct proc *proc)
-{
-    for (struct client *c = proc->keeper->clients; c; c = c->next)
-        if (c->held && c->proc == proc)
-            client_resume(c);
-}
-
-static void close_input(struct proc *proc)
-{
-    loop_forget(&proc->keeper->loop, &proc->in_watch);
-    if (!proc->pty)
-        close_fd(&proc->in);
-    proc->in = -1;
-    buf_done(&proc->in_buf);
-    release_writers(proc);
-}
-
-static void push_input(struct proc *proc)
-{
-    while (proc->in >= 0 && proc->in_buf.size) {
-        ssize_t n = write(proc->in, proc->in_buf.data, proc->in_buf.size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            break;
-        if (n < 0) { /* nobody reads it any more */
-            close_input(proc);
-            break;
-        }
-        buf_eat(&proc->in_buf, (size_t)n);
-    }
-    if (proc->in >= 0 && proc->in_buf.size == 0 && proc->in_eof) {
-        if (proc->pty) {
-            const char eot = 4;
-            (void)!write(proc->in, &eot, 1);
-            proc->in_eof = false;
-        } else {
-            close_input(proc);
-        }
-    }
-    uint32_t room = proc->in_buf.size ? EPOLLOUT : 0;
-    if (proc->in >= 0 && !proc->pty)
-        loop_watch(&proc->keeper->loop, &proc->in_watch, proc->in, room);
-    else if (proc->in >= 0 && proc->out.watch.fd >= 0) /* one descriptor, both ways */
-        loop_watch(&proc->keeper->loop, &proc->out.watch, proc->in, EPOLLIN | room);
-    if (proc->in_buf.size < CAY_MAX_STDIN / 2)
-        release_writers(proc);
-}
-
-static void on_input_room(struct watch *watch, uint32_t events)
-{
-    struct proc *proc = container_of(watch, struct proc, in_watch);
-    if (events & (EPOLLERR | EPOLLHUP))
-        close_input(proc);
-    else
-        push_input(proc);
-    release_writers(proc);
-}
-
-int proc_input(struct proc *proc, const char *bytes, size_t size, bool eof)
-{
-    if (proc->in < 0 || proc->in_eof)
-        return 0; /* as writing to a closed pipe: the bytes have nowhere to go */
-    if (size && buf_add(&proc->in_buf, bytes, size) < 0) {
-        proc->in_buf.failed = false;
-        return -1;
-    }
-    proc->in_eof = eof;
-    push_input(proc);
-    return 0;
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -228,12 +74,8 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
     proc->tag = ++k->next_tag;
     proc->pty = request->flags & MSG_F_PTY;
     proc->last = (request->flags & MSG_F_LAST) && k->spec.spec.ephemeral;
-    proc->in = -1;
-    proc->in_watch = (struct watch){.fd = -1, .ready = on_input_room};
-    proc->in_buf = CAY_BUF(CAY_MAX_STDIN + CAY_MAX_DATA);
     proc->timeout.fire = on_timeout;
-    open_end(&proc->out, proc, -1, 1);
-    open_end(&proc->err, proc, -1, 2);
+    stdio_init(proc);
     spool_init(&proc->spool, k->spec.spec.output);
     describe(proc, request);
     struct proc **at = &k->procs;
@@ -241,41 +83,6 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
         at = &(*at)->next;
     *at = proc;
     return proc;
-}
-
-/* theirs: stdin, stdout, stderr for init. Standard input is the end of a pipe that nobody writes
- * to, unless it was asked for: no descriptor of a host file ever enters a sandbox. */
-static int make_pipes(struct proc *proc, bool want_stdin, int theirs[3])
-{
-    int pairs[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
-    for (int i = 0; i < 3; i++) {
-        if (pipe2(pairs[i], O_CLOEXEC) < 0) {
-            for (int j = 0; j < i; j++) {
-                close(pairs[j][0]);
-                close(pairs[j][1]);
-            }
-            return -1;
-        }
-    }
-    theirs[0] = pairs[0][0];
-    theirs[1] = pairs[1][1];
-    theirs[2] = pairs[2][1];
-    proc->out.fd = pairs[1][0];
-    proc->err.fd = pairs[2][0];
-    /* Theirs also by owner, so that a program may open /dev/stdout. */
-    uid_t uid = proc->keeper->cgroup.owner;
-    gid_t gid = proc->keeper->cgroup.group;
-    for (int i = 0; i < 3; i++)
-        (void)!fchown(theirs[i], uid, gid);
-    fcntl(proc->out.fd, F_SETFL, O_NONBLOCK);
-    fcntl(proc->err.fd, F_SETFL, O_NONBLOCK);
-    if (want_stdin) {
-        proc->in = pairs[0][1];
-        fcntl(proc->in, F_SETFL, O_WRONLY | O_NONBLOCK);
-    } else {
-        close(pairs[0][1]);
-    }
-    return 0;
 }
 
 static bool names_variable(const char *entry, const char *other)
@@ -343,7 +150,7 @@ static int ask_init(struct proc *proc, const struct msg *request, struct cay_err
     if (take_group(proc, err) < 0)
         return -1;
     proc_name(proc, name);
-    if (!env || (!proc->pty && make_pipes(proc, request->flags & MSG_F_STDIN, theirs) < 0))
+    if (!env || (!proc->pty && stdio_pipes(proc, request->flags & MSG_F_STDIN, theirs) < 0))
         return cay_fail_errno(err, errno, "cannot make pipes for the command");
     const struct msg spawn = {
         .type = INIT_SPAWN,
@@ -408,14 +215,7 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     proc->state = PROC_RUNNING;
     proc->starter = NULL;
     forget_namesake(proc);
-    if (proc->pty) {
-        proc->out.fd = master;
-        proc->in = master;
-    }
-    if (proc->out.fd >= 0)
-        loop_watch(&k->loop, &proc->out.watch, proc->out.fd, EPOLLIN);
-    if (proc->err.fd >= 0)
-        loop_watch(&k->loop, &proc->err.watch, proc->err.fd, EPOLLIN);
+    stdio_start(proc, master);
     if (client) {
         client_send(client,
                     &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid},
@@ -481,11 +281,7 @@ static void finish(struct proc *proc)
 {
     struct keeper *k = proc->keeper;
     char name[16];
-    if (proc->out.fd >= 0 && !drain(&proc->out, LAST_DRAIN, true))
-        close_end(&proc->out);
-    if (proc->err.fd >= 0 && !drain(&proc->err, LAST_DRAIN, true))
-        close_end(&proc->err);
-    close_input(proc);
+    stdio_end(proc);
     timer_clear(&k->loop, &proc->timeout);
     proc->state = PROC_ENDED;
     proc->ended_us = cay_now_us();
@@ -602,9 +398,7 @@ void proc_free(struct proc *proc)
     if (proc->state == PROC_ENDED)
         k->n_ended--;
     timer_clear(&k->loop, &proc->timeout);
-    close_input(proc);
-    close_end(&proc->out);
-    close_end(&proc->err);
+    stdio_done(proc);
     spool_done(&proc->spool);
     free(proc);
 }
