@@ -88,7 +88,12 @@ CAY_API const char *cay_version(void);
 
 /* ---- what a sandbox is made of --------------------------------------------------------------- */
 
-enum cay_profile { CAY_PROFILE_DEFAULT = 0, CAY_PROFILE_STRICT, CAY_PROFILE_NESTED };
+enum cay_profile {
+    CAY_PROFILE_UNSET = 0, /* what the config file says, else default */
+    CAY_PROFILE_DEFAULT,
+    CAY_PROFILE_STRICT,
+    CAY_PROFILE_NESTED,
+};
 
 struct cay_mount {
     const char *source; /* host path, resolved once when the sandbox is made */

@@ -331,7 +331,8 @@ static int unknown_option(const struct opt_group *groups, const char *name, size
     if (best)
         return cay_fail(err, CAY_E_INVALID, "unknown %s '%s%s'; did you mean '%s%s'?", kind, dashes,
                         word, dashes, best);
-    return cay_fail(err, CAY_E_INVALID, "unknown %s '%s%s'", kind, dashes, word);
+    return cay_fail(err, CAY_E_INVALID, "unknown %s '%s%s'%s", kind, dashes, word,
+                    *dashes ? "; --help lists them" : "");
 }
 
 static int no_value(const char *option, const struct opt *opt, struct cay_error *err)
@@ -372,7 +373,7 @@ static int parse_short(struct opt_arena *arena, const struct opt_group *groups, 
         char shown[] = {'-', *p, 0};
         struct hit hit = find_option(groups, "", 0, *p);
         if (!hit.opt)
-            return cay_fail(err, CAY_E_INVALID, "unknown option '%s'", shown);
+            return cay_fail(err, CAY_E_INVALID, "unknown option '%s'; --help lists them", shown);
         if (hit.opt->type == OPT_FLAG) {
             *(bool *)((char *)hit.object + hit.opt->offset) = true;
             continue;

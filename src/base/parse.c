@@ -255,6 +255,7 @@ int parse_id(const char *text, const char **out, struct cay_error *err)
 }
 
 static const char *const profiles[] = {
+    [CAY_PROFILE_UNSET] = "unset",
     [CAY_PROFILE_DEFAULT] = "default",
     [CAY_PROFILE_STRICT] = "strict",
     [CAY_PROFILE_NESTED] = "nested",
@@ -262,7 +263,7 @@ static const char *const profiles[] = {
 
 int parse_profile(const char *text, enum cay_profile *out, struct cay_error *err)
 {
-    for (size_t i = 0; i < CAY_COUNT(profiles); i++)
+    for (size_t i = CAY_PROFILE_DEFAULT; i < CAY_COUNT(profiles); i++)
         if (strcmp(text, profiles[i]) == 0) {
             *out = (enum cay_profile)i;
             return 0;

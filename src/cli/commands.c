@@ -30,7 +30,8 @@
 static const struct opt run_options[] = {
     ENV_FILE,
     EXEC_MODE,
-    FLAG("detach", 'd', detach, "leave it running in the background and print the sandbox's id"),
+    FLAG("detach", 'd', detach,
+         "start it in the background, print the sandbox's id, and keep the sandbox"),
     FLAG("json", 0, json, "print one JSON object with output and result at the end"),
 };
 static const struct opt create_options[] = {ENV_FILE, JSON};
@@ -216,8 +217,7 @@ const struct command cli_commands[] = {
      .complete = ".",
      .summary = "run a command in a new sandbox, then remove it",
      .details = "Output and exit code are the command's. The first interrupt or termination signal "
-                "is passed on "
-                "to the command, the second kills it."},
+                "is passed on to the command, the second kills it."},
     {.name = "create",
      .run = cmd_create,
      OPTIONS(create_options),
@@ -296,12 +296,14 @@ const struct command cli_commands[] = {
      .complete = "f",
      .summary = "copy files and directories into or out of a sandbox",
      .details = "One side is ID:PATH, the other a path on the host, or - for a tar stream on "
-                "standard input "
-                "or output."},
+                "standard input or output. What is copied gets the name DST, or goes into DST if "
+                "that is a directory. The stream of a directory holds what is in it. Host paths "
+                "with a colon start with ./ or /."},
     {.name = "fs",
      .sub = fs_commands,
      .operands = "COMMAND ID PATH...",
-     .summary = "work with files in a sandbox"},
+     .summary = "work with files in a sandbox",
+     .details = "Paths are those of the sandbox and start at its root directory."},
     {.name = "pause", .run = cmd_pause, IDS, .summary = "freeze all processes of sandboxes"},
     {.name = "resume", .run = cmd_resume, IDS, .summary = "let paused sandboxes go on"},
     {.name = "update",

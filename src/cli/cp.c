@@ -58,7 +58,8 @@ void cp_base_name(const char *path, char name[static 256])
         name[0] = 0;
 }
 
-/* "ID:PATH"; false for a path on the host. "./a:b" is how to name a file with a colon. */
+/* "ID:PATH"; false, and *path as it was, for a path on the host. "./a:b" is how to name a file with
+ * a colon. */
 static bool split_remote(const char *text, char id[static CAY_MAX_ID], const char **path)
 {
     const char *colon = strchr(text, ':'), *checked;
@@ -66,8 +67,10 @@ static bool split_remote(const char *text, char id[static CAY_MAX_ID], const cha
         return false;
     memcpy(id, text, (size_t)(colon - text));
     id[colon - text] = 0;
+    if (parse_id(id, &checked, NULL) < 0)
+        return false;
     *path = colon + 1;
-    return parse_id(id, &checked, NULL) == 0;
+    return true;
 }
 
 static int tar_stream(struct cli *cli, const char *path, bool in)

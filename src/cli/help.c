@@ -88,6 +88,10 @@ int cmd_help(struct cli *cli, const struct opt_args *args)
         for (const struct command *c = table; c && c->name && !found; c++)
             if (strcmp(c->name, args->operands[i]) == 0)
                 found = c;
+        if (!found && parent)
+            return cay_fail(&cli->err, CAY_E_INVALID,
+                            "unknown command '%s %.64s'; 'cay help %s' explains '%s'", parent->name,
+                            args->operands[i], parent->name, parent->name);
         if (!found)
             return cay_fail(&cli->err, CAY_E_INVALID,
                             "unknown command '%.64s'; 'cay help' lists them", args->operands[i]);

@@ -73,9 +73,13 @@ static int add_sandbox(const struct cay_info *info, void *data)
     }
     table_cell(&l->table, info->id);
     table_cell(&l->table, cay_state_name(info->state));
-    table_cell(&l->table, info->image);
-    table_cellf(&l->table, "%s ago",
-                cli_age(l->now_ms > info->created_ms ? l->now_ms - info->created_ms : 0, age));
+    /* Of one that was lost before it wrote its status neither is known. */
+    table_cell(&l->table, *info->image ? info->image : "-");
+    if (info->created_ms)
+        table_cellf(&l->table, "%s ago",
+                    cli_age(l->now_ms > info->created_ms ? l->now_ms - info->created_ms : 0, age));
+    else
+        table_cell(&l->table, "-");
     table_cellf(&l->table, "%u", (unsigned)info->processes);
     table_cell(&l->table, info->reason);
     return 0;

@@ -46,8 +46,9 @@ static int unknown_command(struct cli *cli, const struct command *parent, const 
         return cay_fail(&cli->err, CAY_E_INVALID,
                         "unknown command '%s%s%.64s'; did you mean '%s%s%s'?", prefix, blank, name,
                         prefix, blank, best);
-    return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%s%s%.64s'; 'cay help' lists them",
-                    prefix, blank, name);
+    return cay_fail(&cli->err, CAY_E_INVALID,
+                    "unknown command '%s%s%.64s'; 'cay help%s%s' lists them", prefix, blank, name,
+                    blank, prefix);
 }
 
 /* The operands are not what the command takes. */
@@ -64,6 +65,15 @@ static int check_operands(struct cli *cli, const struct command *parent,
                     args->operands[command->max], buf_cstr(&usage));
 }
 
+/* Options are read up to the first bad one; who asked for JSON after it wants the error so, too. */
+static bool wants_json(char *const *argv)
+{
+    for (; *argv && strcmp(*argv, "--") != 0; argv++)
+        if (strcmp(*argv, "--json") == 0)
+            return true;
+    return false;
+}
+
 static int run_command(struct cli *cli, const struct command *parent, const struct command *command,
                        char **argv)
 {
@@ -72,8 +82,10 @@ static int run_command(struct cli *cli, const struct command *parent, const stru
     cli->command = command;
     cli_groups(cli, command, groups);
     size_t leading = command->command_at ? command->command_at - 1 : SIZE_MAX;
-    if (opt_parse(&cli->arena, groups, argv, leading, &args, &cli->err) < 0)
+    if (opt_parse(&cli->arena, groups, argv, leading, &args, &cli->err) < 0) {
+        cli->json = cli->json || wants_json(argv);
         return CLI_FAILED;
+    }
     if (cli->help)
         return cli_help(cli, parent, command);
     if (check_operands(cli, parent, command, &args) < 0)

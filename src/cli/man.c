@@ -74,12 +74,10 @@ static const char head[] =
     "as root or not, and needs "
     "no daemon.\n";
 
-static const char tail[] =
+static const char values[] =
     ".SH EXIT STATUS\n"
     "Of \\fBrun\\fR, \\fBexec\\fR, \\fBshell\\fR, \\fBattach\\fR and \\fBwait\\fR it is the exit "
-    "status of "
-    "the "
-    "command. Besides:\n"
+    "status of the command; of all others it is 0 unless their description says more. Besides:\n"
     ".TP\n124\nThe time given with \\fB\\-\\-timeout\\fR ran out.\n"
     ".TP\n125\ncay itself failed; one line on standard error says why.\n"
     ".TP\n126\nThe command cannot be run.\n"
@@ -87,17 +85,51 @@ static const char tail[] =
     ".TP\n128+\\fIN\\fR\nSignal \\fIN\\fR ended the command.\n"
     ".SH VALUES\n"
     "Sizes are a number of bytes, or a number with K, M, G or T in powers of 1024: 512M, 1.5G. "
-    "Times are a number of seconds, or numbers with ms, s, m, h or d: 250ms, 15m, 1h30m. "
-    "With \\fB\\-\\-json\\fR errors are JSON on standard error, too: "
-    "{\"error\":{\"code\":\"not_found\",\"message\":\"...\"}}.\n"
+    "Times are a number of seconds, or numbers with ms, s, m, h or d: 250ms, 15m, 1h30m.\n"
+    ".SH JSON\n"
+    "Members keep their names; later versions may add more. Sizes are in bytes. Names that end in "
+    "_ms, _us or _ns are times; those of clocks count from 1970. Bytes that are no UTF\\-8 become "
+    "U+FFFD. Errors are JSON on standard error: "
+    "{\"error\":{\"code\":\"not_found\",\"message\":\"...\"}}.\n";
+
+/* What --json prints: one line for all commands that print the same. */
+static const struct {
+    const char *commands, *members;
+} json_members[] = {
+    {"run, exec", "pid, exit_code, signal, timed_out, truncated, oom, duration_ms, cpu_ms, "
+                  "peak_memory, stdout, stderr; with -d: id, pid"},
+    {"wait", "as run, without the output"},
+    {"create", "id"},
+    {"ps", "a list of: id, state, reason, image, created_ms, ended_ms, ttl_left_ms, keeper_pid, "
+           "init_pid, processes, labels; times and pids are 0 where there are none"},
+    {"inspect", "as ps, and spec: what the sandbox was made of"},
+    {"procs", "a list of: pid, running, pty, started_ms, output_start, output_end, command, exit "
+              "(null, or as wait)"},
+    {"stats", "an object, or a list of them if no ID was given: id, cpu_us, cpu_user_us, "
+              "cpu_system_us, memory, memory_peak, memory_max, pids, pids_max, io_read, io_write, "
+              "disk, disk_max, inodes, inodes_max, oom_kills"},
+    {"fs ls, fs find, fs stat",
+     "a list, or an object if stat was given one path: name, type (file, directory, link, pipe, "
+     "socket, char_device, block_device), size, mode, uid, gid, mtime_ns, inode, links, target"},
+    {"fs grep", "a list of: path, line, text"},
+    {"fs watch", "an object a line: kind, path"},
+    {"doctor", "a list of: name, level (ok, loss, no), finding, advice"},
+    {"version", "version"},
+};
+
+static const char tail[] =
     ".SH ENVIRONMENT\n"
     ".TP\n.B CAY_STATE_DIR\nWhere sandboxes are kept; default: /var/lib/cay as root, else "
-    "$XDG_DATA_HOME/cay.\n"
+    "$XDG_DATA_HOME/cay (~/.local/share/cay).\n"
     ".TP\n.B CAY_RUN_DIR\nWhere running ones have their sockets; default: /run/cay as root, else "
-    "$XDG_RUNTIME_DIR/cay.\n"
+    "$XDG_RUNTIME_DIR/cay, or /tmp/cay\\-UID if there is none. The two belong together: a sandbox "
+    "is found with both as they were when it was created.\n"
     ".TP\n.B CAY_CONFIG\nThe config file; see \\fBcay.conf\\fR(5).\n"
+    ".TP\n.B CAY_CGROUP\nThe control group above those of all sandboxes; default: cay.\n"
+    ".TP\n.B CAY_LIBEXEC_DIR\nWhere the program cay\\-keeper is, if not where it was installed.\n"
     ".TP\n.B NO_COLOR\nIf set and not empty: no colours.\n"
-    ".SH FILES\n.TP\n.I /etc/cay/cay.conf\nImage aliases and defaults; see \\fBcay.conf\\fR(5).\n"
+    ".SH FILES\n.TP\n.I /etc/cay/cay.conf\nImage aliases and defaults for root; for other users "
+    "$XDG_CONFIG_HOME/cay/cay.conf. See \\fBcay.conf\\fR(5).\n"
     ".SH EXAMPLES\n.nf\n"
     "cay run \\-\\- python3 \\-c \\(aqprint(6 * 7)\\(aq\n"
     "cay run \\-\\-memory 256M \\-\\-timeout 10s \\-v ./src:/src:ro \\-w /src \\-\\- make test\n"
@@ -123,5 +155,11 @@ void man_page(struct cli *cli, struct cay_buf *out)
             "Defaults for all of them can be set in \\fBcay.conf\\fR(5).\n");
     for (size_t i = 0; i < opt_spec_count; i++)
         option(out, &opt_spec[i]);
+    buf_str(out, values);
+    for (size_t i = 0; i < CAY_COUNT(json_members); i++) {
+        buf_fmt(out, ".TP\n.B %s\n", json_members[i].commands);
+        text(out, json_members[i].members);
+        buf_str(out, ".\n");
+    }
     buf_str(out, tail);
 }

@@ -99,7 +99,8 @@ static int attach_code(struct cli *cli, enum pump_end end, const struct cay_exit
 
 int cmd_attach(struct cli *cli, const struct opt_args *args)
 {
-    struct pump pump = {.signals = -1, .input = cli->interactive, .tty = cli->tty};
+    struct pump pump = {
+        .signals = -1, .input = cli->interactive, .tty = cli->tty, .next = cli->from};
     struct cay_exit e = {0};
     pid_t pid;
     if (parse_pid(args->operands[1], &pid, &cli->err) < 0 || cli_get(cli, args->operands[0]) < 0)
@@ -116,6 +117,10 @@ int cmd_attach(struct cli *cli, const struct opt_args *args)
     }
     int code = cli->tty && pump.signals < 0 ? CLI_FAILED
                                             : attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
+    if (pump.lost)
+        cli_note(
+            "%llu bytes of its output are not kept any more; --output of the sandbox keeps more",
+            (unsigned long long)pump.lost);
     cay_proc_free(pump.proc);
     close_fd(&pump.signals);
     return code;
@@ -131,6 +136,8 @@ int cmd_wait(struct cli *cli, const struct opt_args *args)
     if (cay_wait(cli->sandbox, pid, timeout, &e, &cli->err) < 0) {
         if (cli->err.code != CAY_E_TIMEOUT)
             return CLI_FAILED;
+        cay_fail(&cli->err, CAY_E_TIMEOUT, "process %ld of sandbox '%s' is still running",
+                 (long)pid, cay_sandbox_id(cli->sandbox));
         cli_report(cli, &cli->err);
         return CLI_EXIT_TIMEOUT;
     }

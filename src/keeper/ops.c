@@ -216,9 +216,10 @@ static void op_stats(struct client *client, const struct msg *msg)
     struct statfs fs;
     (void)msg;
     cgroup_stats(&k->cgroup, &stats);
-    if (stats.memory_max == 0)
+    if (k->cgroup.kind != CGROUP_NONE) {
         stats.memory_max = k->spec.spec.memory;
-    stats.pids_max = k->spec.spec.pids;
+        stats.pids_max = k->spec.spec.pids;
+    }
     if (k->jail.disk >= 0 && fstatfs(k->jail.disk, &fs) == 0) {
         stats.disk_max = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
         stats.disk = stats.disk_max - (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize;
@@ -332,7 +333,7 @@ void ops_handle(struct client *client, const struct msg *msg)
         else if ((ops[i].needs & NEEDS_UP) && k->phase != PHASE_UP)
             refuse(client, CAY_E_GONE, "the sandbox is ending");
         else if ((ops[i].needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED)
-            refuse(client, CAY_E_CONFLICT, "the sandbox is paused; resume it first");
+            refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
         else
             ops[i].handle(client, msg);
         return;

@@ -126,10 +126,11 @@ static int claim(struct cay *cay, const char *id, int *status, struct cay_error 
 static int write_record(struct cay *cay, const struct spec *spec, struct cay_error *err)
 {
     const char *id = spec->spec.id;
-    if (spec->spec.ephemeral)
+    bool record = !spec->spec.ephemeral; /* one without a record does not hide another's, either */
+    if (!record && faccessat(cay->sandboxes, id, F_OK, 0) < 0)
         return 0;
-    if (mkdirat(cay->sandboxes, id, 0700) < 0) {
-        if (errno == EEXIST)
+    if (!record || mkdirat(cay->sandboxes, id, 0700) < 0) {
+        if (!record || errno == EEXIST)
             return cay_fail(err, CAY_E_CONFLICT,
                             "sandbox '%s' has ended and its record is still there; "
                             "remove it with 'cay rm %s'",
@@ -246,6 +247,10 @@ static int take_existing(struct cay *cay, const struct spec *wanted, struct cay_
     const char *id = wanted->spec.id;
     if (sandbox_spec(cay, id, &found, err) < 0)
         return -1;
+    /* An ephemeral one ends with its creator's command: nobody else's may be in it. */
+    if (wanted->spec.ephemeral || found.spec.ephemeral)
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' exists already; choose another id or remove it", id);
     const char *field = spec_difference(wanted, &found);
     if (field)
         return cay_fail(err, CAY_E_CONFLICT,

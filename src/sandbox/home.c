@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "jail/cgroup_host.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -52,7 +53,8 @@ static int find_place(const struct place *place, const char *given, bool root, c
     else
         return cay_fail(err, CAY_E_INVALID, "neither $%s nor $HOME is set", place->variable);
     if (n < 0 || (size_t)n >= size || out[0] != '/')
-        return cay_fail(err, CAY_E_INVALID, "'%s' is not an absolute path of sane length", out);
+        return cay_fail(err, CAY_E_INVALID, "$%s: '%s' is not an absolute path, or too long",
+                        place->variable, out);
     return 0;
 }
 
@@ -92,6 +94,11 @@ int cay_open(const struct cay_options *options, struct cay **out, struct cay_err
         find_place(&config_place, options->config, cay->privileged, cay->config_path,
                    sizeof(cay->config_path), err) < 0)
         goto failed;
+    if (!cgroup_base_name()) {
+        cay_fail(err, CAY_E_INVALID, "$CAY_CGROUP: '%s' cannot name a cgroup",
+                 getenv("CAY_CGROUP"));
+        goto failed;
+    }
     snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
     cay->run = open_own_dir(cay->run_path, err);
     cay->sandboxes = cay->run < 0 ? -1 : open_own_dir(path, err);

@@ -213,6 +213,12 @@ static const char *const generation[] = {
     "/usr/local/lib",    "/usr/local/sbin",  "/usr/local/share",
 };
 
+/* A file that cannot be read is left out; a disk that is full must not make an image with holes. */
+static bool cannot_write(void)
+{
+    return errno == ENOSPC || errno == EDQUOT || errno == EROFS || errno == ENOMEM;
+}
+
 static int copy_file(int from, int to, const char *name, const struct stat *st)
 {
     autofd int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -234,11 +240,15 @@ static int copy_children(int from, int to, int depth)
     DIR *stream = scan < 0 ? NULL : fdopendir(scan);
     if (!stream)
         return -1;
-    for (struct dirent *e; (e = readdir(stream));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            copy_entry(from, to, e->d_name, depth);
+    int result = 0;
+    for (struct dirent *e; result == 0 && (e = readdir(stream));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            copy_entry(from, to, e->d_name, depth) < 0 && cannot_write())
+            result = -1;
+    int eno = errno;
     closedir(stream);
-    return 0;
+    errno = eno;
+    return result;
 }
 
 /* Copies what everybody may read; the rest is left out without a word, as that is the rule here. */
@@ -260,14 +270,16 @@ static int copy_entry(int from, int to, const char *name, int depth)
     if (!S_ISDIR(st.st_mode) || (st.st_mode & 0005) != 0005)
         return 0;
     autofd int below = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (below < 0 || (mkdirat(to, name, 0755) < 0 && errno != EEXIST))
+    if (below < 0)
         return 0;
+    if (mkdirat(to, name, 0755) < 0 && errno != EEXIST)
+        return -1;
     autofd int made = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return made < 0 ? -1 : copy_children(below, made, depth + 1);
 }
 
-/* `path` relative to both roots; its parent is made here if it is not there. */
-static void copy_from_host(int root, const char *path)
+/* `path` relative to both roots; its parent is made here if it is not there. -1: no room. */
+static int copy_from_host(int root, const char *path)
 {
     char parent[256];
     const char *name = strrchr(path, '/') + 1;
@@ -275,29 +287,33 @@ static void copy_from_host(int root, const char *path)
     autofd int host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     autofd int from = host < 0 ? -1 : openat(host, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (from < 0)
-        return;
+        return 0;
     if (mkdirat(root, parent, 0755) < 0 && errno != EEXIST)
-        return;
+        return cannot_write() ? -1 : 0;
     autofd int to = openat(root, parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (to >= 0)
-        copy_entry(from, to, name, 0);
+    return to >= 0 && copy_entry(from, to, name, 0) < 0 && cannot_write() ? -1 : 0;
 }
 
 /* dpkg wants to know which files belong to which package. */
-static void copy_package_lists(int root)
+static int copy_package_lists(int root)
 {
     autofd int from = open("/var/lib/dpkg/info", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     autofd int to = openat(root, "var/lib/dpkg/info", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int scan = from < 0 ? -1 : openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = scan < 0 ? NULL : fdopendir(scan);
     if (!stream)
-        return;
-    for (struct dirent *e; (e = readdir(stream));) {
+        return 0;
+    int result = 0;
+    for (struct dirent *e; result == 0 && (e = readdir(stream));) {
         size_t n = strlen(e->d_name);
-        if (n > 5 && strcmp(e->d_name + n - 5, ".list") == 0 && to >= 0)
-            copy_entry(from, to, e->d_name, 0);
+        if (n > 5 && strcmp(e->d_name + n - 5, ".list") == 0 && to >= 0 &&
+            copy_entry(from, to, e->d_name, 0) < 0 && cannot_write())
+            result = -1;
     }
+    int eno = errno;
     closedir(stream);
+    errno = eno;
+    return result;
 }
 
 /* /bin, /lib and their kin are links into /usr on every host since 2021; they are repeated as they
@@ -340,8 +356,10 @@ static int fill_skeleton(int root)
     if (copy_top_links(root) < 0)
         return -1;
     for (size_t i = 0; i < CAY_COUNT(host_files); i++)
-        copy_from_host(root, host_files[i]);
-    copy_package_lists(root);
+        if (copy_from_host(root, host_files[i]) < 0)
+            return -1;
+    if (copy_package_lists(root) < 0)
+        return -1;
     /* Rootless there is only one id to own things; the directory is writable for all then. */
     static const char *const users[] = {"home/user", "home/user/.bashrc", "home/user/.profile",
                                         "workspace"};

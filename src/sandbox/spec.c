@@ -95,7 +95,7 @@ static int check_numbers(const struct stored *s, struct cay_error *err)
         {"inodes", s->inodes, 64, 1ULL << 40},
         {"fds", s->fds, 16, 1048576},
         {"output", s->output, 4096, 1ULL << 40},
-        {"profile", s->profile, 0, CAY_PROFILE_NESTED},
+        {"profile", s->profile, CAY_PROFILE_DEFAULT, CAY_PROFILE_NESTED},
         {"ttl (in ms)", s->ttl_ms, 0, 1ULL << 42},
         {"idle (in ms)", s->idle_ms, 0, 1ULL << 42},
     };
@@ -121,10 +121,18 @@ static int check_lists(const struct stored *s, struct cay_error *err)
     return 0;
 }
 
-/* Absolute, below /, and without a step upwards. */
+static bool lies_in(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && (path[n] == 0 || path[n] == '/');
+}
+
+/* Absolute, below /, without a step upwards, and not where the engine mounts. */
 static bool good_target(const char *path)
 {
     size_t n = strlen(path);
+    if (lies_in(path, "/proc") || lies_in(path, "/sys") || lies_in(path, "/dev"))
+        return false;
     return path[0] == '/' && path[1] && n < CAY_MAX_PATH && !strstr(path, "/../") &&
            strcmp(path + (n > 3 ? n - 3 : 0), "/..") != 0;
 }
@@ -140,8 +148,10 @@ static int check_mounts(const struct cay_spec *from, struct cay_error *err)
             return cay_fail(err, CAY_E_INVALID, "mount source '%s' is not an absolute path",
                             m->source ? m->source : "");
         if (!m->target || !good_target(m->target))
-            return cay_fail(err, CAY_E_INVALID, "mount target '%s' is not an absolute path below /",
-                            m->target ? m->target : "");
+            return cay_fail(
+                err, CAY_E_INVALID,
+                "mount target '%s' is not an absolute path below /, or is in /proc, /sys or /dev",
+                m->target ? m->target : "");
         for (size_t k = 0; k < i; k++)
             if (strcmp(from->mounts[k].target, m->target) == 0)
                 return cay_fail(err, CAY_E_INVALID, "two mounts at %s", m->target);
@@ -182,7 +192,7 @@ static struct stored with_defaults(const struct cay_spec *from)
         .user = non_empty(from->user),
         .cwd = non_empty(from->cwd),
         .network = non_empty(from->network) ? from->network : "deny-all",
-        .profile = from->profile,
+        .profile = from->profile ? from->profile : CAY_PROFILE_DEFAULT,
         .memory = from->memory ? from->memory : SPEC_DEFAULT_MEMORY,
         .cpus = from->cpus,
         .pids = from->pids ? from->pids : 1024,
