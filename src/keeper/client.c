@@ -21,11 +21,20 @@
 #define BACKLOG 256
 /* Out of descriptors: new callers wait this long. */
 #define LOOK_AWAY_US 100000
-/* Callers get this long to take the last bytes when the sandbox ends. */
-#define LAST_WORDS_MS 2000
+
+/* Held back, and not needed to tell that an ephemeral sandbox's creator is gone: what it sent
+ * before it hung up must still be read, so its end is not looked at now. */
+static bool is_patient(const struct client *client)
+{
+    return client->held && !(client->creator && client->keeper->spec.spec.ephemeral);
+}
 
 static void update_watch(struct client *client)
 {
+    if (is_patient(client) && !client->out.size) {
+        loop_forget(&client->keeper->loop, &client->watch);
+        return;
+    }
     uint32_t events = (client->held ? 0 : EPOLLIN) | (client->out.size ? EPOLLOUT : 0) | EPOLLRDHUP;
     loop_watch(&client->keeper->loop, &client->watch, client->chan.sock, events);
 }
@@ -177,7 +186,11 @@ static void on_client(struct watch *watch, uint32_t events)
     if (events & EPOLLOUT) {
         flush(client);
         client_pump(client);
+        if (k->phase == PHASE_OVER)
+            clients_over(k);
     }
+    if (is_patient(client))
+        return;
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
         ssize_t n = chan_fill(&client->chan);
         if (n == 0 || (n < 0 && errno != EAGAIN)) {
@@ -185,6 +198,8 @@ static void on_client(struct watch *watch, uint32_t events)
             client_free(client);
             if (owner && k->phase == PHASE_UP)
                 life_end(k, CAY_STATE_EXITED, "its creator went away", 0);
+            if (k->phase == PHASE_OVER)
+                clients_over(k);
             return;
         }
         client_serve(client);
@@ -302,21 +317,18 @@ int client_listen(struct keeper *k, struct cay_error *err)
     return 0;
 }
 
-void client_flush_all(struct keeper *k)
+static bool is_owed(const struct client *client)
 {
-    uint64_t end = cay_after_ms(LAST_WORDS_MS);
+    const struct spool *spool = client->proc ? &client->proc->spool : &client->keeper->log;
+    return client->out.size || (client->mode == CLIENT_STREAM && client->offset < spool->end);
+}
+
+void clients_over(struct keeper *k)
+{
     for (struct client *c = k->clients; c; c = c->next) {
-        while (c->out.size || c->mode == CLIENT_STREAM) {
-            uint64_t now = cay_now_us();
-            struct pollfd p = {.fd = c->chan.sock, .events = POLLOUT};
-            if (now >= end || poll(&p, 1, (int)((end - now) / 1000) + 1) <= 0 ||
-                (p.revents & (POLLERR | POLLHUP)))
-                break;
-            flush(c);
-            size_t before = c->out.size;
-            client_pump(c);
-            if (c->mode == CLIENT_STREAM && c->out.size == before && before == 0)
-                break; /* follows the log, and that is over */
-        }
+        client_pump(c);
+        if (is_owed(c))
+            return;
     }
+    k->loop.stop = true;
 }

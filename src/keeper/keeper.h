@@ -93,6 +93,7 @@ enum phase {
     PHASE_UP,       /* running or paused */
     PHASE_STOPPING, /* processes were asked to end; killed when the grace is over */
     PHASE_KILLING,  /* everything was killed; waiting for the kernel */
+    PHASE_OVER,     /* all is gone; callers still take what is theirs */
 };
 
 struct keeper {
@@ -181,7 +182,7 @@ void client_pump(struct client *client); /* a stream has more to send, or its pr
 void clients_of(struct keeper *k,
                 struct proc *proc);        /* pumps all streams of a process; NULL: of the log */
 void client_resume(struct client *client); /* reading was held back; go on */
-void client_flush_all(struct keeper *k);   /* blocking, bounded: before the keeper exits */
+void clients_over(struct keeper *k);       /* stops the loop once callers have what is theirs */
 void client_exit(struct client *client, const struct proc *proc);
 
 /* ops.c */

@@ -25,7 +25,9 @@
 #define STATUS_DELAY_US 50000
 /* Cgroups empty out asynchronously: look again this often, this many times. */
 #define RETRY_US 10000
-#define RETRIES 300
+#define RETRIES 5
+/* A caller that takes nothing for this long after the end does not want it. */
+#define LAST_WORDS_MS 600000
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -62,7 +64,10 @@ static void on_status_due(struct timer *timer)
 {
     struct keeper *k = container_of(timer, struct keeper, status_timer);
     proc_sweep(k);
-    life_write(k);
+    if (k->phase == PHASE_UP)
+        life_write(k);
+    else
+        life_check(k);
 }
 
 void life_dirty(struct keeper *k)
@@ -87,7 +92,8 @@ static void save_log(struct keeper *k, int dir)
         return;
     autofd int file =
         openat(dir, "log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0)
+    /* It begins with the offset of its first byte. */
+    if (file < 0 || cay_write_all(file, &offset, sizeof(offset)) < 0)
         return;
     for (size_t n; (n = spool_read(&k->log, &offset, chunk, sizeof(chunk), &stream)) > 0;
          offset += n)
@@ -115,10 +121,13 @@ static void save_record(struct keeper *k)
 /* Everything is dead. Last words, record, and out. */
 static void conclude(struct keeper *k)
 {
-    for (struct proc *p = k->procs, *next; p; p = next) {
-        next = p->next;
-        if (p->state != PROC_ENDED)
-            proc_abandoned(p);
+    for (struct proc *p = k->procs; p;) {
+        if (p->state == PROC_ENDED) {
+            p = p->next;
+            continue;
+        }
+        proc_abandoned(p);
+        p = k->procs; /* that may have freed any ended one */
     }
     k->ended_ms = cay_wall_ms();
     save_record(k);
@@ -129,8 +138,10 @@ static void conclude(struct keeper *k)
             client_send(c, &(struct msg){.type = MSG_OK, .tag = c->tag}, -1);
         }
     }
-    client_flush_all(k);
-    k->loop.stop = true;
+    /* Whoever reads slowly still gets everything; nothing of the sandbox is left meanwhile. */
+    k->phase = PHASE_OVER;
+    timer_set(&k->loop, &k->grace_timer, cay_after_ms(LAST_WORDS_MS));
+    clients_over(k);
 }
 
 static void on_retry(struct timer *timer)
@@ -186,7 +197,11 @@ static void kill_all(struct keeper *k)
 
 static void on_grace_over(struct timer *timer)
 {
-    kill_all(container_of(timer, struct keeper, grace_timer));
+    struct keeper *k = container_of(timer, struct keeper, grace_timer);
+    if (k->phase == PHASE_OVER)
+        k->loop.stop = true;
+    else
+        kill_all(k);
 }
 
 static void ask_to_end(struct keeper *k)
@@ -210,7 +225,7 @@ static void ask_to_end(struct keeper *k)
 
 void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64_t grace_ms)
 {
-    if (k->phase == PHASE_KILLING)
+    if (k->phase >= PHASE_KILLING)
         return;
     if (k->phase == PHASE_UP) {
         timer_clear(&k->loop, &k->ttl_timer);
@@ -218,7 +233,9 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
         bool paused = k->state == CAY_STATE_PAUSED;
         if (grace_ms)
             ask_to_end(k);
-        else if (paused)
+        if (k->phase >= PHASE_KILLING)
+            return; /* asking showed that init is gone */
+        if (!grace_ms && paused)
             cgroup_freeze(&k->cgroup, false);
         k->state = state;
         k->reason = reason;

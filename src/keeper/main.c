@@ -45,6 +45,9 @@ static int detach_from_caller(void)
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a caller's limit on file sizes must not kill us over a spool */
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     raise_file_limit();
@@ -106,6 +109,9 @@ static int make(struct keeper *k, struct chan *creator, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot write the sandbox's status");
     spool_init(&k->log, CAY_MAX_LOG);
     if (keeper_setup(k, err) < 0) {
+        /* The record first: once the run directory is gone, the id is anybody's. */
+        if (!k->spec.spec.ephemeral)
+            cay_remove_tree_at(k->cay.sandboxes, k->id);
         keeper_undo(k);
         return -1;
     }
@@ -140,6 +146,7 @@ int main(int argc, char **argv)
     life_up(k);
     loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+    client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)
         proc_prepare(k);
     return loop_run(&k->loop) < 0;

@@ -166,8 +166,8 @@ static void op_procs(struct client *client, const struct msg *msg)
 {
     (void)msg;
     for (struct proc *p = client->keeper->procs; p; p = p->next) {
-        if (p->state == PROC_STARTING)
-            continue;
+        if (p->pid == 0)
+            continue; /* it did not start, or not yet */
         const struct msg line = {
             .type = MSG_PROC,
             .tag = client->tag,
@@ -245,6 +245,10 @@ static void op_pause(struct client *client, const struct msg *msg)
 static void op_stop(struct client *client, const struct msg *msg)
 {
     struct keeper *k = client->keeper;
+    if (k->phase == PHASE_OVER) {
+        send_ok(client);
+        return;
+    }
     client->mode = CLIENT_STOP;
     k->remove = k->remove || (msg->flags & MSG_F_REMOVE);
     life_end(k, CAY_STATE_EXITED, msg->timeout_ms ? "stopped" : "killed", msg->timeout_ms);

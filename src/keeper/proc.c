@@ -216,6 +216,8 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     proc->starter = NULL;
     forget_namesake(proc);
     stdio_start(proc, master);
+    if (k->phase == PHASE_STOPPING)
+        proc_kill_tree(proc, SIGTERM); /* the others were asked before it ran */
     if (client) {
         client_send(client,
                     &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid},
@@ -240,7 +242,18 @@ void proc_failed(struct proc *proc, const struct cay_error *why)
         client_fail(client, why);
     }
     struct keeper *k = proc->keeper;
-    proc_free(proc);
+    if (proc->grouped && !k->spare_group && proc->group + 1 == k->next_group) {
+        /* Its child is just dying in there; the next one may have the group. */
+        k->next_group = proc->group;
+        k->spare_group = true;
+        proc->grouped = false;
+    }
+    char name[16];
+    proc_name(proc, name);
+    if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
+        proc->lingering = true; /* the sweep removes the group, and then this */
+    else
+        proc_free(proc);
     life_check(k);
 }
 
@@ -258,6 +271,27 @@ static void tell_waiters(struct proc *proc)
     }
 }
 
+static bool has_reader(const struct keeper *k, const struct proc *proc)
+{
+    for (const struct client *c = k->clients; c; c = c->next)
+        if (c->proc == proc)
+            return true;
+    return false;
+}
+
+/* Ended ones are in the order of their end, at the tail: the oldest of them make room first. */
+static void move_to_tail(struct proc *proc)
+{
+    struct proc **at = &proc->keeper->procs;
+    while (*at != proc)
+        at = &(*at)->next;
+    *at = proc->next;
+    while (*at)
+        at = &(*at)->next;
+    proc->next = NULL;
+    *at = proc;
+}
+
 /* The oldest ended processes make room; their output leaves memory before that. */
 static void trim_ended(struct keeper *k)
 {
@@ -272,7 +306,7 @@ static void trim_ended(struct keeper *k)
     }
     for (struct proc *p = k->procs, *next; p && k->n_ended > CAY_MAX_ENDED; p = next) {
         next = p->next;
-        if (p->state == PROC_ENDED && !p->lingering)
+        if (p->state == PROC_ENDED && !p->lingering && !has_reader(k, p))
             proc_free(p);
     }
 }
@@ -284,6 +318,7 @@ static void finish(struct proc *proc)
     stdio_end(proc);
     timer_clear(&k->loop, &proc->timeout);
     proc->state = PROC_ENDED;
+    move_to_tail(proc);
     proc->ended_us = cay_now_us();
     k->running--;
     k->n_ended++;
@@ -364,12 +399,15 @@ void proc_kill_tree(struct proc *proc, int signal)
 void proc_sweep(struct keeper *k)
 {
     char name[16];
-    for (struct proc *p = k->procs; p; p = p->next) {
+    for (struct proc *p = k->procs, *next; p; p = next) {
+        next = p->next;
         if (!p->lingering)
             continue;
         proc_name(p, name);
         if (cgroup_exec_remove(&k->cgroup, name) == 0)
             p->lingering = false;
+        if (!p->lingering && p->pid == 0)
+            proc_free(p);
     }
 }
 
@@ -383,14 +421,18 @@ void proc_free(struct proc *proc)
             break;
         }
     }
-    /* Readers of a record that makes room get told that there is nothing more. */
-    for (struct client *c = k->clients; c; c = c->next)
-        if (c->proc == proc) {
-            client_pump(c);
-            c->proc = NULL;
-            if (c->mode == CLIENT_STREAM || c->mode == CLIENT_WAIT)
-                c->mode = CLIENT_IDLE;
+    /* Who still reads or waits gets its end, if not all that it printed. */
+    for (struct client *c = k->clients; c; c = c->next) {
+        if (c->proc != proc)
+            continue;
+        bool waits = c->mode == CLIENT_STREAM || c->mode == CLIENT_WAIT;
+        c->proc = NULL;
+        if (waits) {
+            timer_clear(&k->loop, &c->timer);
+            c->mode = CLIENT_IDLE;
+            client_exit(c, proc);
         }
+    }
     if (proc->grouped) {
         proc_name(proc, name);
         cgroup_exec_remove(&k->cgroup, name);

@@ -16,6 +16,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* What fits into the socket to an init that does not run yet, with room to spare. */
+#define EARLY_MAX 65536
+
 struct parts {
     struct image image;
     struct jail_overlay overlays[IMAGE_MAX_LAYERS];
@@ -189,7 +192,9 @@ static int finish_our_side(void *data, int init, struct cay_error *err)
     if (cgroup_finish(&k->cgroup, err) < 0 || client_listen(k, err) < 0)
         return -1;
     link_start(k, init);
-    client_serve(k->creator);
+    /* If it is large it must wait until init reads: see main.c. */
+    if (k->spec.size + k->creator->chan.in.size < EARLY_MAX)
+        client_serve(k->creator);
     return 0;
 }
 

@@ -16,6 +16,8 @@
 #define LAST_DRAIN (1u << 20)
 /* What a terminal still had to say after its process ended is waited for this long at a time. */
 #define TERMINAL_FLUSH_MS 5
+/* ... and this long in all: somebody else may drip into it for ever. */
+#define TERMINAL_LAST_MS 50
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
@@ -43,12 +45,13 @@ static bool drain(struct pipe_end *end, size_t limit, bool last)
 {
     char chunk[CAY_MAX_DATA];
     struct proc *proc = end->proc;
+    uint64_t until = last ? cay_after_ms(TERMINAL_LAST_MS) : 0;
     for (size_t total = 0; total < limit;) {
         ssize_t n = read(end->fd, chunk, sizeof(chunk));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            if (last && more_from_terminal(end))
+            if (last && cay_now_us() < until && more_from_terminal(end))
                 continue;
             return true;
         }

@@ -35,8 +35,20 @@ struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_erro
     }
     sandbox->cay = cay;
     atomic_init(&sandbox->creator, -1);
+    atomic_init(&sandbox->parked, -1);
+    atomic_init(&sandbox->refs, 1);
     memcpy(sandbox->id, id, CAY_MIN(strlen(id), sizeof(sandbox->id) - 1));
     return sandbox;
+}
+
+void sandbox_unref(struct cay_sandbox *sandbox)
+{
+    if (!sandbox || atomic_fetch_sub(&sandbox->refs, 1) != 1)
+        return;
+    int creator = atomic_load(&sandbox->creator), parked = atomic_load(&sandbox->parked);
+    close_fd(&creator);
+    close_fd(&parked);
+    free(sandbox);
 }
 
 const char *cay_sandbox_id(const struct cay_sandbox *sandbox)

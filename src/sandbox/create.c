@@ -13,12 +13,10 @@
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
 
-#include <endian.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,6 +33,11 @@ static void random_id(char out[CAY_MAX_ID])
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
+
+/* The address sanitizer's own vfork cannot be nested. */
+#ifdef __SANITIZE_ADDRESS__
+#define vfork fork
+#endif
 
 /* ---- the keeper process ---------------------------------------------------------------------- */
 
@@ -176,18 +179,6 @@ static int send_order(struct order *order, const struct msg *create, int status,
     return 0;
 }
 
-/* Reads the first answer and not a byte more: what follows it belongs to the command's stream. */
-static int recv_ready(struct chan *chan, struct msg *answer, struct cay_error *err)
-{
-    char bytes[FRAME_HEADER];
-    uint32_t size;
-    ssize_t n = recv(chan->sock, bytes, sizeof(bytes), MSG_PEEK | MSG_WAITALL);
-    if (n != (ssize_t)sizeof(bytes))
-        return n < 0 ? cay_fail_errno(err, errno, "cannot read from the keeper") : 0;
-    memcpy(&size, bytes, sizeof(size));
-    return chan_recv_one(chan, FRAME_HEADER + le32toh(size), answer, err);
-}
-
 /* Hands the spec to the new keeper and waits until the sandbox is up. */
 static int await_ready(struct cay *cay, struct order *order, int status, struct cay_error *err)
 {
@@ -202,7 +193,8 @@ static int await_ready(struct cay *cay, struct order *order, int status, struct 
         .name = order->image,
     };
     chan_init(&chan, order->creator);
-    int got = send_order(order, &request, status, err) < 0 ? -1 : recv_ready(&chan, &answer, err);
+    int got =
+        send_order(order, &request, status, err) < 0 ? -1 : chan_recv_exact(&chan, &answer, err);
     chan.sock = -1; /* the caller's, to keep or to close */
     if (got > 0 && answer.type == MSG_READY) {
         chan_done(&chan);
@@ -225,17 +217,19 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
     bool recorded = sandbox && write_record(cay, spec, err) == 0;
     if (recorded && await_ready(cay, order, locked, err) == 0) {
         sandbox->ephemeral = spec->spec.ephemeral;
+        sandbox->owner = true;
         atomic_store(&sandbox->creator, steal_fd(&order->creator));
         *out = sandbox;
         return 0;
     }
     close_fd(&order->creator);
     /* A keeper that failed has cleaned up; one that was killed has not, and we hold its lock. */
-    if (recorded)
-        sandbox_sweep(cay, spec->spec.id, locked);
-    else
+    struct stat st;
+    if (!recorded)
         cay_remove_tree_at(cay->run, spec->spec.id);
-    free(sandbox);
+    else if (fstat(locked, &st) == 0 && st.st_nlink > 0)
+        sandbox_sweep(cay, spec->spec.id, locked);
+    sandbox_unref(sandbox);
     return -1;
 }
 

@@ -19,7 +19,7 @@ struct cay_proc {
     bool over;
     bool last; /* its ephemeral sandbox ends with it */
     int log;   /* of a sandbox that has ended: its saved output, read from here; else -1 */
-    uint64_t log_offset;
+    uint64_t log_start, log_offset; /* what was printed before log_start was not kept */
     char *chunk;
 };
 
@@ -69,6 +69,13 @@ struct msg exec_request(const struct cay_exec *exec)
     };
 }
 
+/* A keeper that is gone has hung up; then a new connection tells why. */
+static bool is_alive(int sock)
+{
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    return poll(&p, 1, 0) == 0;
+}
+
 /* Opens a stream with its first request; the first answer must be `expected`. */
 static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request,
                                     bool lend, struct cay_error *err)
@@ -80,12 +87,16 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
     }
     proc->log = -1;
     int creator = lend ? atomic_exchange(&sandbox->creator, -1) : -1;
-    if (creator >= 0) {
+    if (creator >= 0 && is_alive(creator)) {
         chan_init(&proc->chan, creator);
         proc->creator_of = sandbox;
-    } else if (sandbox_connect(sandbox, &proc->chan, err) < 0) {
-        free(proc);
-        return NULL;
+        atomic_fetch_add(&sandbox->refs, 1);
+    } else {
+        close_fd(&creator);
+        if (sandbox_connect(sandbox, &proc->chan, err) < 0) {
+            free(proc);
+            return NULL;
+        }
     }
     if (chan_send(proc->chan.sock, request, NULL, 0, err) < 0) {
         cay_proc_free(proc);
@@ -131,6 +142,7 @@ int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_er
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     proc->log = -1;
     proc->creator_of = sandbox;
+    atomic_fetch_add(&sandbox->refs, 1);
     proc->last = sandbox->ephemeral;
     chan_init(&proc->chan, atomic_exchange(&sandbox->creator, -1));
     return await_started(sandbox, proc, out, err);
@@ -149,16 +161,20 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         return NULL;
     }
     proc->chan.sock = -1;
-    proc->over = log < 0; /* it printed nothing */
+    uint64_t start = 0;
+    proc->over =
+        log < 0 || pread(log, &start, sizeof(start), 0) != sizeof(start); /* it printed nothing */
     proc->log = steal_fd(&log);
-    proc->log_offset = from;
+    proc->log_start = start;
+    proc->log_offset = CAY_MAX(from, start);
     proc->chunk = chunk;
     return proc;
 }
 
 static int next_saved(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
 {
-    ssize_t n = pread(proc->log, proc->chunk, CAY_MAX_DATA, (off_t)proc->log_offset);
+    ssize_t n = pread(proc->log, proc->chunk, CAY_MAX_DATA,
+                      (off_t)(proc->log_offset - proc->log_start + sizeof(proc->log_start)));
     if (n < 0)
         return cay_fail_errno(err, errno, "cannot read the saved output");
     *out = (struct cay_event){.kind = CAY_EVENT_OUTPUT,
@@ -301,18 +317,29 @@ int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct 
     return chan_send(proc->chan.sock, &msg, NULL, 0, err);
 }
 
+/* The creator's connection goes back to its handle: to be used again if the stream came to its end,
+ * else only to be held, as closing it would end an ephemeral sandbox. */
+static void give_back(struct cay_proc *proc)
+{
+    struct cay_sandbox *sandbox = proc->creator_of;
+    bool clean = proc->over && proc->chan.in.size == proc->chan.eaten;
+    if (proc->last && proc->over)
+        atomic_store(&sandbox->ending, true);
+    if (!atomic_load(&sandbox->closed) && (clean || sandbox->ephemeral)) {
+        int before = atomic_exchange(clean ? &sandbox->creator : &sandbox->parked, proc->chan.sock);
+        close_fd(&before);
+        proc->chan.sock = -1;
+    }
+    sandbox_unref(sandbox);
+}
+
 void cay_proc_free(struct cay_proc *proc)
 {
     if (!proc)
         return;
     msg_done(&proc->current);
-    if (proc->creator_of) {
-        /* The creator's own connection: closing it would end an ephemeral sandbox. A stream that is
-         * not over yet cannot be reused for requests, but keeps the sandbox alive all the same. */
-        proc->creator_of->ending = proc->last && proc->over;
-        atomic_store(&proc->creator_of->creator, proc->chan.sock);
-        proc->chan.sock = -1;
-    }
+    if (proc->creator_of)
+        give_back(proc);
     chan_done(&proc->chan);
     close_fd(&proc->log);
     free(proc->chunk);

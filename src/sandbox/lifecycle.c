@@ -28,25 +28,11 @@ void cay_sandbox_free(struct cay_sandbox *sandbox)
 {
     if (!sandbox)
         return;
-    int creator = atomic_exchange(&sandbox->creator, -1);
-    if (creator >= 0 && sandbox->ephemeral && !sandbox->ending) {
-        /* Wait until nothing is left: a caller who frees it may look for leaks at once. */
-        struct chan chan;
-        struct msg answer;
-        const struct msg request = {.type = OP_STOP, .flags = MSG_F_REMOVE};
-        chan_init(&chan, creator);
-        creator = -1;
-        int got = chan_send(chan.sock, &request, NULL, 0, NULL) == 0;
-        while (got > 0 && (got = chan_recv(&chan, &answer, NULL)) > 0) {
-            bool over = answer.type == MSG_OK;
-            msg_done(&answer);
-            if (over)
-                break;
-        }
-        chan_done(&chan);
-    }
-    close_fd(&creator);
-    free(sandbox);
+    atomic_store(&sandbox->closed, true);
+    /* Wait until nothing is left: a caller who frees it may look for leaks at once. */
+    if (sandbox->owner && sandbox->ephemeral && !atomic_load(&sandbox->ending))
+        sandbox_order(sandbox, &(struct msg){.type = OP_STOP, .flags = MSG_F_REMOVE}, NULL);
+    sandbox_unref(sandbox);
 }
 
 int cay_info(struct cay_sandbox *sandbox, struct cay_info *out, struct cay_error *err)

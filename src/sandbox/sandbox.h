@@ -17,13 +17,18 @@ struct cay_sandbox {
     struct cay *cay; /* borrowed: the handle must not outlive it */
     char id[CAY_MAX_ID];
     bool ephemeral;
-    bool ending; /* its last command ended, and it with that */
-    /* The creator's own connection; -1 when it is in use or was never there. Closing it ends an
-     * ephemeral sandbox, using it saves the first exec a connect. */
+    bool owner;         /* this handle created it: an ephemeral one ends with it */
+    atomic_bool ending; /* its last command ended, and it with that */
+    atomic_bool closed; /* the handle was given back; streams may still use it */
+    atomic_int refs;
+    /* The creator's own connection, which keeps an ephemeral sandbox alive; -1 when it is lent to a
+     * stream or was never there. Using it saves the first exec a connect. */
     atomic_int creator;
+    atomic_int parked; /* the same, after a stream was left before its end: good for nothing else */
 };
 
 struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err);
+void sandbox_unref(struct cay_sandbox *sandbox);
 
 /* Connects to the keeper. NOT_FOUND, GONE (with how it ended), or a channel to be given to
  * chan_done. */

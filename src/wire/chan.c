@@ -88,9 +88,9 @@ int chan_recv(struct chan *chan, struct msg *out, struct cay_error *err)
     }
 }
 
-int chan_recv_one(struct chan *chan, size_t size, struct msg *out, struct cay_error *err)
+/* Reads until `size` bytes are there. 1, 0 at the end of file, -1. */
+static int fill_exact(struct chan *chan, size_t size, struct cay_error *err)
 {
-    drop_eaten(chan);
     while (chan->in.size < size) {
         size_t want = size - chan->in.size;
         char *room = size > CAY_MAX_FRAME + FRAME_HEADER ? NULL : buf_room(&chan->in, want);
@@ -101,7 +101,16 @@ int chan_recv_one(struct chan *chan, size_t size, struct msg *out, struct cay_er
             return n < 0 ? cay_fail_errno(err, errno, "cannot read from the peer") : 0;
         chan->in.size += (size_t)n;
     }
-    return chan_pop(chan, out, err);
+    return 1;
+}
+
+int chan_recv_exact(struct chan *chan, struct msg *out, struct cay_error *err)
+{
+    drop_eaten(chan);
+    int got = fill_exact(chan, FRAME_HEADER, err);
+    if (got > 0)
+        got = fill_exact(chan, frame_size(chan->in.data), err);
+    return got <= 0 ? got : chan_pop(chan, out, err);
 }
 
 int chan_send(int sock, const struct msg *msg, const int *fds, size_t n_fds, struct cay_error *err)

@@ -35,9 +35,9 @@ int chan_take_fd(struct chan *chan);
 
 /* Blocking: the next message. 1, or 0 when the peer hung up, or -1. */
 int chan_recv(struct chan *chan, struct msg *out, struct cay_error *err);
-/* Blocking: the next message, whose frame is known to have `size` bytes; nothing beyond
- * it is read. */
-int chan_recv_one(struct chan *chan, size_t size, struct msg *out, struct cay_error *err);
+/* The same, but nothing beyond that message is read from the socket: it may go to another reader.
+ */
+int chan_recv_exact(struct chan *chan, struct msg *out, struct cay_error *err);
 /* Blocking (waits also on a non-blocking socket). Descriptors are borrowed. */
 int chan_send(int sock, const struct msg *msg, const int *fds, size_t n_fds, struct cay_error *err);
 

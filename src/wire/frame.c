@@ -36,6 +36,13 @@ int64_t frame_parse(const void *bytes, size_t size, struct frame *out)
     return (int64_t)sizeof(h) + payload;
 }
 
+size_t frame_size(const void *header)
+{
+    struct header h;
+    memcpy(&h, header, sizeof(h));
+    return sizeof(h) + le32toh(h.size);
+}
+
 size_t frame_begin(struct cay_buf *buf, uint16_t type, uint32_t tag, uint8_t fds)
 {
     struct header h = {

@@ -32,6 +32,9 @@ struct frame {
  * frame. */
 int64_t frame_parse(const void *bytes, size_t size, struct frame *out);
 
+/* Total size of the frame that starts with this header (FRAME_HEADER bytes); not checked. */
+size_t frame_size(const void *header);
+
 /* Starts a frame at the end of `buf` and returns its position for frame_end, which fills in the
  * size. */
 size_t frame_begin(struct cay_buf *buf, uint16_t type, uint32_t tag, uint8_t fds);
