@@ -165,8 +165,15 @@ def test_killed_creator_leaves_a_sandbox_or_nothing(fresh, delay):
 def test_keeper_killed_while_it_starts(fresh, delay):
     fresh.run("run", "--", "true", check=True)
     caller = fresh.popen("create", "--name", "frail")
-    pids = until(lambda: [p for p in host_pids("frail") if pathlib.Path(f"/proc/{p}/comm").read_text() == "cay-keeper\n"]
-                 or caller.poll() is not None, 5, every=0.0005)
+    def keepers():
+        found = []
+        for pid in host_pids("frail"):
+            with contextlib.suppress(OSError):  # it may be gone already
+                if pathlib.Path(f"/proc/{pid}/comm").read_text() == "cay-keeper\n":
+                    found.append(pid)
+        return found
+
+    pids = until(lambda: keepers() or caller.poll() is not None, 5, every=0.0005)
     time.sleep(delay)
     if pids is not True:
         with contextlib.suppress(ProcessLookupError):
