@@ -60,9 +60,13 @@ enum cay_code cay_code_of_errno(int eno)
 /* Errors are one line wherever they end up: a terminal, a log, a JSON string. */
 static void keep_one_line(char *text)
 {
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        if (*c < 0x20 || *c == 0x7f)
             *c = '?';
+        else if (*c == 0xc2 && c[1] >= 0x80 &&
+                 c[1] < 0xa0) /* C1 controls, which terminals obey too */
+            c[0] = c[1] = '?';
+    }
 }
 
 static void set(struct cay_error *err, enum cay_code code, int eno, const char *fmt, va_list ap)

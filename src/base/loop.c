@@ -95,6 +95,8 @@ int loop_run(struct loop *loop)
         if (n < 0 && errno != EINTR)
             return -1;
         loop->n_batch = n < 0 ? 0 : n;
+        if (loop->watchdog_s)
+            alarm(loop->watchdog_s);
         for (int i = 0; i < loop->n_batch && !loop->stop; i++) {
             struct watch *watch = loop->batch[i].data.ptr;
             if (watch)
@@ -102,6 +104,8 @@ int loop_run(struct loop *loop)
         }
         loop->n_batch = 0;
         fire_due(loop);
+        if (loop->watchdog_s)
+            alarm(0);
     }
     return 0;
 }

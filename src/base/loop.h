@@ -30,6 +30,7 @@ struct loop {
     struct timer *timers; /* soonest first */
     struct epoll_event batch[LOOP_BATCH];
     int n_batch;
+    unsigned watchdog_s; /* a turn that takes longer ends the process (SIGALRM); 0: none */
     bool stop;
 };
 

@@ -131,6 +131,8 @@ int confine(const struct jail_plan *plan, struct cay_error *err)
     lower_limit(RLIMIT_CORE, 0);
     lower_limit(RLIMIT_MEMLOCK, 8 << 20);
     lower_limit(RLIMIT_MSGQUEUE, 1 << 20);
+    lower_limit(RLIMIT_RTPRIO, 0); /* real-time processes would escape the cpu limit */
+    lower_limit(RLIMIT_NICE, 0);
     if (plan->pids)
         lower_limit(RLIMIT_NPROC, plan->pids);
     if (drop_capabilities(plan) < 0)

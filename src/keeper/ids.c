@@ -175,12 +175,15 @@ int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid
         if (number >= 0 ? number_field(line, 2) != number : !first_field_is(line, user))
             continue;
         int64_t found = number_field(line, 2), found_group = number_field(line, 3);
-        if (found < 0 || found_group < 0)
+        if (found < 0 || found_group < 0 || found >= JAIL_IDS || found_group >= JAIL_IDS)
             continue;
         *uid = (uint32_t)found;
         *gid = group >= 0 ? (uint32_t)group : (uint32_t)found_group;
         return 0;
     }
+    if (number >= JAIL_IDS || group >= JAIL_IDS)
+        return cay_fail(err, CAY_E_INVALID, "user '%s': a sandbox has ids below %u only", user,
+                        JAIL_IDS);
     if (number < 0)
         return cay_fail(err, CAY_E_INVALID, "no user '%s' in the sandbox's /etc/passwd", user);
     *uid = (uint32_t)number;

@@ -43,13 +43,13 @@ struct proc {
     struct keeper *keeper;
     struct proc *next;
     enum proc_state state;
-    pid_t pid;      /* as the sandbox counts; 0 while starting */
-    uint32_t tag;   /* of the INIT_SPAWN */
-    uint32_t group; /* names its cgroup */
-    bool pty, timed_out, oom;
-    bool last;      /* the sandbox ends with it */
-    bool grouped;   /* has a cgroup of its own */
-    bool lingering; /* ended, but its cgroup still has processes */
+    pid_t pid;                        /* as the sandbox counts; 0 while starting */
+    uint32_t tag;                     /* of the INIT_SPAWN */
+    uint32_t group;                   /* names its cgroup */
+    bool pty, timed_out, oom, killed; /* killed: by its timer */
+    bool last;                        /* the sandbox ends with it */
+    bool grouped;                     /* has a cgroup of its own */
+    bool lingering;                   /* ended, but its cgroup still has processes */
     struct pipe_end out, err;
     struct watch in_watch;
     int in; /* write end of its standard input, or the terminal's master (not owned); -1: closed */
@@ -58,7 +58,7 @@ struct proc {
     struct spool spool;
     struct timer timeout;
     struct client *starter; /* waits for STARTED */
-    uint64_t started_us, started_ms, ended_us;
+    uint64_t started_us, started_ms, ended_us, deadline_us;
     int exit_code, signal;
     uint64_t cpu_us, peak_memory;
     char command[256];

@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 
 #define CREATOR_FD 3
+/* No turn of the loop takes a tenth of this. */
+#define WATCHDOG_S 30
 
 /* Three pipes for each command: the caller's own soft limit says nothing about what we need. */
 static void raise_file_limit(void)
@@ -48,6 +50,7 @@ static int detach_from_caller(void)
     signal(SIGXFSZ, SIG_IGN); /* a caller's limit on file sizes must not kill us over a spool */
     signal(SIGCHLD, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    signal(SIGALRM, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     raise_file_limit();
@@ -149,5 +152,8 @@ int main(int argc, char **argv)
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)
         proc_prepare(k);
+    /* A descriptor that init sent may block us after all, however it was looked at: rather lost
+     * than stuck. */
+    k->loop.watchdog_s = WATCHDOG_S;
     return loop_run(&k->loop) < 0;
 }

@@ -14,6 +14,10 @@
 #include <sys/wait.h>
 
 #define TIMEOUT_CODE 124
+/* A command starts in less than a millisecond; from inside it can be kept from that. */
+#define START_PATIENCE_MS 30000
+/* From the kill of a command to init's word that it is dead. */
+#define KILL_PATIENCE_MS 5000
 
 void proc_name(const struct proc *proc, char out[16])
 {
@@ -51,18 +55,24 @@ static void describe(struct proc *proc, const struct msg *request)
     }
 }
 
+/*
+ * The time of a command, or of its start, is up. The kill needs no init where there are cgroups. An
+ * init that does not report the end soon after is hostile or stopped, and takes its sandbox along.
+ */
 static void on_timeout(struct timer *timer)
 {
     struct proc *proc = container_of(timer, struct proc, timeout);
-    if (proc->state == PROC_STARTING) {
-        /* Nothing to kill yet, and soon there will be. */
-        timer_set(&proc->keeper->loop, timer, cay_after_ms(1));
+    struct keeper *k = proc->keeper;
+    if (proc->state == PROC_ENDED)
+        return;
+    if (proc->killed || (proc->state == PROC_STARTING && !proc->grouped)) {
+        life_end(k, CAY_STATE_EXITED, "its init stopped answering", 0);
         return;
     }
-    if (proc->state != PROC_RUNNING)
-        return;
-    proc->timed_out = true;
+    proc->killed = true;
+    proc->timed_out = proc->deadline_us && cay_now_us() >= proc->deadline_us;
     proc_kill_tree(proc, SIGKILL);
+    timer_set(&k->loop, timer, cay_after_ms(KILL_PATIENCE_MS));
 }
 
 static struct proc *proc_new(struct keeper *k, const struct msg *request)
@@ -191,8 +201,10 @@ int proc_start(struct keeper *k, const struct msg *request, struct client *clien
         proc_free(proc);
         return -1;
     }
-    if (request->timeout_ms)
-        timer_set(&k->loop, &proc->timeout, cay_after_ms(request->timeout_ms));
+    proc->deadline_us = request->timeout_ms ? cay_after_ms(request->timeout_ms) : 0;
+    uint64_t latest = cay_after_ms(START_PATIENCE_MS);
+    timer_set(&k->loop, &proc->timeout,
+              proc->deadline_us ? CAY_MIN(proc->deadline_us, latest) : latest);
     return 0;
 }
 
@@ -216,6 +228,10 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     proc->starter = NULL;
     forget_namesake(proc);
     stdio_start(proc, master);
+    if (!proc->killed && proc->deadline_us)
+        timer_set(&k->loop, &proc->timeout, proc->deadline_us);
+    else if (!proc->killed)
+        timer_clear(&k->loop, &proc->timeout);
     if (k->phase == PHASE_STOPPING)
         proc_kill_tree(proc, SIGTERM); /* the others were asked before it ran */
     if (client) {

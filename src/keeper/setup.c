@@ -19,6 +19,9 @@
 /* What fits into the socket to an init that does not run yet, with room to spare. */
 #define EARLY_MAX 65536
 
+/* Debian and Ubuntu give ordinary users and their groups ids from here on. */
+#define FIRST_ORDINARY 1000
+
 struct parts {
     struct image image;
     struct jail_overlay overlays[IMAGE_MAX_LAYERS];
@@ -41,8 +44,9 @@ static int by_target(const void *a, const void *b)
 
 /* Sources are resolved once, here; what they resolve to is what is mounted, whatever happens
  * meanwhile. */
-/* Whether ordinary users of the host can get at what lies below: all its parents let them through.
- * The directory itself does not count, as the sandbox may change its mode. */
+/* Whether anybody but root can get at what lies below. Only a parent that is root's, and closed to
+ * its group and all others, closes the way (with an access list the group's bits are its mask). The
+ * directory itself does not count, as the sandbox may change its mode. */
 static bool others_reach(int fd)
 {
     char link[32], path[CAY_MAX_PATH];
@@ -54,10 +58,19 @@ static bool others_reach(int fd)
     path[n] = 0;
     for (char *slash = strrchr(path, '/'); slash && slash != path; slash = strrchr(path, '/')) {
         *slash = 0;
-        if (stat(path, &st) < 0 || !(st.st_mode & S_IXOTH))
+        if (stat(path, &st) < 0)
+            return true;
+        if (st.st_uid == 0 && !(st.st_mode & (S_IXGRP | S_IXOTH)))
             return false;
     }
     return true;
+}
+
+/* Root and the groups that a distribution gives rights to: a set-id file of theirs is worth having.
+ */
+static bool is_system(const struct stat *st)
+{
+    return st->st_uid < FIRST_ORDINARY || st->st_gid < FIRST_ORDINARY;
 }
 
 static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *err)
@@ -73,8 +86,7 @@ static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *e
             return cay_fail(err, CAY_E_INVALID,
                             "mount source %s is neither a directory nor a plain file",
                             mount->source);
-        if (k->cay.privileged && !mount->read_only && (st.st_uid == 0 || st.st_gid == 0) &&
-            others_reach(fd))
+        if (k->cay.privileged && !mount->read_only && is_system(&st) && others_reach(fd))
             parts->no_setid = true;
         parts->binds[parts->n_binds++] = (struct jail_bind){
             .source = steal_fd(&fd),
@@ -218,6 +230,12 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
         .data = k,
     };
     plan_programs(k, &plan);
+    /* A namespace inside would bring back the capability that no_setid takes away. */
+    if (plan.no_setid && plan.profile == CAY_PROFILE_NESTED)
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED,
+            "the profile 'nested' cannot have a writable mount that belongs to the system; "
+            "mount it :ro, or give the directory to an ordinary user");
     if (parts->n_binds && ids_of_user(parts->image.layers[0].lower, spec->user, &plan.user_uid,
                                       &plan.user_gid, err) < 0)
         return -1;

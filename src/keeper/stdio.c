@@ -61,6 +61,8 @@ static bool drain(struct pipe_end *end, size_t limit, bool last)
         spool_append(&proc->keeper->log, proc->keeper->cay.sandboxes, end->stream, chunk,
                      (size_t)n);
         total += (size_t)n;
+        if (proc->pty && last && cay_now_us() >= until)
+            return true;
         if (!last && (size_t)n < sizeof(chunk) / 2)
             return true; /* emptied, most likely; if not, the loop tells us again */
     }

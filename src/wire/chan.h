@@ -12,7 +12,7 @@
 struct chan {
     int sock; /* owned */
     struct cay_buf in;
-    size_t eaten; /* bytes of the message handed out last */
+    size_t eaten; /* bytes of the messages handed out so far; dropped by the next read */
     int fds[FRAME_MAX_FDS];
     size_t n_fds;
 };
