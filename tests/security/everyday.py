@@ -347,7 +347,7 @@ HOME=/tmp GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=/tmp/gocache go run m.go
         "rust",
         "rustc",
         """
-cd /tmp && printf 'fn main(){println!("rust {}", 7);}' > r.rs && rustc r.rs && ./r
+mkdir /tmp/rust && cd /tmp/rust && printf 'fn main(){println!("rust {}", 7);}' > r.rs && rustc r.rs && ./r
 """,
         "rust 7",
     ),
