@@ -4,6 +4,7 @@
 import os
 import pathlib
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -516,3 +517,36 @@ def test_state_directory_is_not_inside(cay, sandboxes, places):
     places["host"].run("find", box.id, cay.top).must_win()
     box.run("find", box.id).must_be_refused()
     box.run("find", cay.top.name).must_be_refused()
+
+
+@pytest.fixture
+def in_reach():
+    """A directory of root's that others of the host can get at; pytest's own is closed to them."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
+        os.chmod(path, 0o755)
+        yield pathlib.Path(path)
+
+
+@pytest.mark.attack(
+    "mount-set-uid-behind-a-user", "files", "a set-uid root program where only one user of the host can reach it"
+)
+def test_set_uid_in_a_mount_below_a_users_own_directory(box, in_reach):
+    mine = in_reach / "mine"
+    work = mine / "work"
+    work.mkdir(parents=True)
+    os.chown(mine, 12345, 12345)
+    mine.chmod(0o700)
+    (work / "control").write_text("x")
+    (work / "control").chmod(0o4755)  # the control: root may do it there
+    sandbox = box("-v", f"{work}:/work")
+    sandbox.must("cp /bin/true /work/gift")
+    sandbox.sh("chmod 4755 /work/gift; chmod 2755 /work/gift")
+    assert not (work / "gift").stat().st_mode & 0o6000
+    assert (work / "control").stat().st_mode & 0o4000
+
+
+@pytest.mark.attack("mount-nested-capability", "files", "file capabilities from a namespace inside, in a mount of root's")
+def test_nested_takes_no_writable_mount_of_the_system(cay, in_reach):
+    assert cay.run("run", "--profile", "nested", "-v", f"{in_reach}:/w:ro", "--", "true").returncode == 0
+    done = cay.run("run", "--profile", "nested", "-v", f"{in_reach}:/w", "--", "true")
+    assert done.returncode == 125 and "nested" in done.stderr
