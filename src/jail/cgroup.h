@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Control groups of one sandbox: its limits, its kill switch, its freezer and its numbers. The
- * keeper owns one `struct cgroup`; the cloned child only calls cgroup_enter_self. Callers that find
- * a sandbox whose keeper is dead use cgroup_sweep.
+ * keeper owns one `struct cgroup`; the cloned child only calls cgroup_enter_tasks. Callers that
+ * find a sandbox whose keeper is dead use cgroup_sweep.
  *
  * Layout, with BASE = "cay" or $CAY_CGROUP, which stays when its last sandbox goes:
  *   v2      <parent>/BASE/<id>/          all controllers; <parent> is /sys/fs/cgroup as root, else

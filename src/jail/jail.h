@@ -72,11 +72,10 @@ struct jail_plan {
 struct jail {
     pid_t pid; /* of init, on the host; meaningful while pidfd is open */
     int pidfd;
-    int sock;      /* to init */
-    int meminfo;   /* to rewrite /proc/meminfo; -1 if there is none */
-    int disk;      /* the file system that holds what is written, for its numbers only */
-    int mounts;    /* holds the mount namespace; see start.c */
-    bool idmapped; /* image files show their own owners */
+    int sock;    /* to init */
+    int meminfo; /* to rewrite /proc/meminfo; -1 if there is none */
+    int disk;    /* the file system that holds what is written, for its numbers only */
+    int mounts;  /* holds the mount namespace; see start.c */
 };
 
 /* Returns when init runs, or fails with everything undone. */

@@ -282,16 +282,14 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
     return cay_fail_errno(err, errno, "cannot make namespaces");
 }
 
-static int open_layer(const char *path, int userns, bool *idmapped, struct cay_error *err)
+/* A file system that cannot shift owners is used as it is: its files then appear as nobody's. */
+static int open_layer(const char *path, int userns, struct cay_error *err)
 {
     autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE);
     if (tree < 0)
         return cay_fail_errno(err, errno, "cannot open the image layer %s", path);
-    if (idmap_tree(tree, userns) < 0) {
-        if (errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
-            return cay_fail_errno(err, errno, "cannot shift the owners of %s", path);
-        *idmapped = false;
-    }
+    if (idmap_tree(tree, userns) < 0 && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
+        return cay_fail_errno(err, errno, "cannot shift the owners of %s", path);
     return steal_fd(&tree);
 }
 
@@ -334,7 +332,6 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
     size_t n = 0;
     int result = 0;
     char path[64];
-    out->idmapped = plan->privileged;
     if (plan->privileged) {
         snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)out->pid);
         autofd int userns = open(path, O_RDONLY | O_CLOEXEC);
@@ -343,8 +340,7 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
         for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
             const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].mask};
             for (size_t j = 0; result == 0 && j < 2 && paths[j]; j++)
-                result =
-                    (fds[n++] = open_layer(paths[j], userns, &out->idmapped, err)) < 0 ? -1 : 0;
+                result = (fds[n++] = open_layer(paths[j], userns, err)) < 0 ? -1 : 0;
         }
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");
