@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/opt.h"
 #include "base/util.h"
 
@@ -107,18 +108,6 @@ ssize_t cli_source(void *buffer, size_t size, void *data);
 #define CLI_SHORT 24
 const char *cli_size(uint64_t bytes, char buffer[static CLI_SHORT]);
 const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT]);
-
-/* JSON members: `"name":value`, with a comma before them unless they follow '{' or '['. */
-void json_comma(struct cay_buf *out);
-void json_key(struct cay_buf *out, const char *name);
-void json_str(struct cay_buf *out, const char *name, const char *value);
-void json_num(struct cay_buf *out, const char *name, uint64_t value);
-void json_bool(struct cay_buf *out, const char *name, bool value);
-/* {"K":"V",...} from a list of "K=V". */
-void json_pairs(struct cay_buf *out, const char *name, char *const *pairs);
-void json_exit(struct cay_buf *out, const struct cay_exit *e);
-/* The same JSON text with line breaks and indentation. */
-void json_pretty(struct cay_buf *out, const char *json, size_t size);
 
 /* ---- the commands ---------------------------------------------------------------------------- */
 

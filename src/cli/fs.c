@@ -102,31 +102,11 @@ static void json_path(struct printer *p, const char *key, const char *name)
     json_str(&p->out, key, text ? text : name);
 }
 
-static const char *type_name(char type)
-{
-    static const struct {
-        char letter;
-        const char *name;
-    } types[] = {{'f', "file"},   {'d', "directory"},   {'l', "link"},        {'p', "pipe"},
-                 {'s', "socket"}, {'c', "char_device"}, {'b', "block_device"}};
-    for (size_t i = 0; i < CAY_COUNT(types); i++)
-        if (types[i].letter == type)
-            return types[i].name;
-    return "unknown";
-}
-
 static void stat_json(struct printer *p, const char *name, const struct cay_stat *st)
 {
     begin_entry(p);
     json_path(p, "name", name);
-    json_str(&p->out, "type", type_name(st->type));
-    json_num(&p->out, "size", st->size);
-    json_num(&p->out, "mode", st->mode & 07777);
-    json_num(&p->out, "uid", st->uid);
-    json_num(&p->out, "gid", st->gid);
-    json_num(&p->out, "mtime_ns", st->mtime_ns);
-    json_num(&p->out, "inode", st->inode);
-    json_num(&p->out, "links", st->links);
+    json_stat(&p->out, st);
     json_str(&p->out, "target", st->target);
     buf_str(&p->out, "}");
 }
@@ -267,16 +247,9 @@ int cmd_fs_grep(struct cli *cli, const struct opt_args *args)
 
 static int print_change(const struct cay_change *change, void *data)
 {
-    static const struct {
-        char kind;
-        const char *name;
-    } kinds[] = {
-        {'c', "created"}, {'m', "modified"}, {'d', "deleted"}, {'r', "renamed"}, {'o', "overflow"}};
     struct printer *p = data;
-    const char *kind = "unknown", *path = change->path ? change->path : "";
-    for (size_t i = 0; i < CAY_COUNT(kinds); i++)
-        if (kinds[i].kind == change->kind)
-            kind = kinds[i].name;
+    const char *kind = json_change_name(change->kind);
+    const char *path = change->path ? change->path : "";
     if (p->cli->json) {
         buf_str(&p->out, "{");
         json_str(&p->out, "kind", kind);

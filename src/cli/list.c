@@ -41,21 +41,6 @@ static int end(struct listing *l, bool failed)
 
 /* ---- ps, inspect ----------------------------------------------------------------------------- */
 
-static void info_members(struct cay_buf *out, const struct cay_info *info)
-{
-    json_str(out, "id", info->id);
-    json_str(out, "state", cay_state_name(info->state));
-    json_str(out, "reason", info->reason);
-    json_str(out, "image", info->image);
-    json_num(out, "created_ms", info->created_ms);
-    json_num(out, "ended_ms", info->ended_ms);
-    json_num(out, "ttl_left_ms", info->ttl_left_ms);
-    json_num(out, "keeper_pid", (uint64_t)info->keeper_pid);
-    json_num(out, "init_pid", (uint64_t)info->init_pid);
-    json_num(out, "processes", info->processes);
-    json_pairs(out, "labels", info->labels);
-}
-
 static int add_sandbox(const struct cay_info *info, void *data)
 {
     struct listing *l = data;
@@ -63,7 +48,7 @@ static int add_sandbox(const struct cay_info *info, void *data)
     if (l->cli->json) {
         json_comma(&l->out);
         buf_str(&l->out, "{");
-        info_members(&l->out, info);
+        json_info(&l->out, info);
         buf_str(&l->out, "}");
         return 0;
     }
@@ -104,7 +89,7 @@ int cmd_inspect(struct cli *cli, const struct opt_args *args)
         cay_info(cli->sandbox, &info, &cli->err) < 0)
         return CLI_FAILED;
     buf_str(&json, "{");
-    info_members(&json, &info);
+    json_info(&json, &info);
     cay_info_done(&info);
     json_key(&json, "spec");
     buf_str(&json, spec);
@@ -118,31 +103,11 @@ int cmd_inspect(struct cli *cli, const struct opt_args *args)
 
 /* ---- stats ----------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    size_t offset;
-} stats_fields[] = {
-#define FIELD(member)                               \
-    {                                               \
-#member, offsetof(struct cay_stats, member) \
-    }
-    FIELD(cpu_us),      FIELD(cpu_user_us), FIELD(cpu_system_us), FIELD(memory),
-    FIELD(memory_peak), FIELD(memory_max),  FIELD(pids),          FIELD(pids_max),
-    FIELD(io_read),     FIELD(io_write),    FIELD(disk),          FIELD(disk_max),
-    FIELD(inodes),      FIELD(inodes_max),  FIELD(oom_kills),
-#undef FIELD
-};
-
-static void stats_json(struct cay_buf *out, const char *id, const struct cay_stats *s)
+static void stats_object(struct cay_buf *out, const char *id, const struct cay_stats *s)
 {
     json_comma(out);
     buf_str(out, "{");
-    json_str(out, "id", id);
-    for (size_t i = 0; i < CAY_COUNT(stats_fields); i++) {
-        uint64_t value;
-        memcpy(&value, (const char *)s + stats_fields[i].offset, sizeof(value));
-        json_num(out, stats_fields[i].name, value);
-    }
+    json_stats(out, id, s);
     buf_str(out, "}");
 }
 
@@ -174,7 +139,7 @@ static int add_stats(struct listing *l, const char *id)
     if (cli_get(l->cli, id) < 0 || cay_stats(l->cli->sandbox, &s, &l->cli->err) < 0)
         return -1;
     if (l->cli->json)
-        stats_json(&l->out, id, &s);
+        stats_object(&l->out, id, &s);
     else
         stats_row(&l->table, id, &s);
     return 0;

@@ -23,21 +23,8 @@ static void add_json(struct cay_buf *out, const struct cay_proc_info *p)
 {
     json_comma(out);
     buf_str(out, "{");
-    json_num(out, "pid", (uint64_t)p->pid);
-    json_bool(out, "running", p->running);
-    json_bool(out, "pty", p->pty);
-    json_num(out, "started_ms", p->started_ms);
-    json_num(out, "output_start", p->output_start);
-    json_num(out, "output_end", p->output_end);
-    json_str(out, "command", p->command);
-    json_key(out, "exit");
-    if (p->running) {
-        buf_str(out, "null}");
-        return;
-    }
-    buf_str(out, "{");
-    json_exit(out, &p->exit);
-    buf_str(out, "}}");
+    json_proc(out, p);
+    buf_str(out, "}");
 }
 
 static int add_proc(const struct cay_proc_info *p, void *data)

@@ -24,18 +24,6 @@ static const struct wire_field fields[] = {
 };
 #undef S
 
-static const char *const state_names[] = {
-    [CAY_STATE_CREATING] = "creating", [CAY_STATE_RUNNING] = "running",
-    [CAY_STATE_PAUSED] = "paused",     [CAY_STATE_EXITED] = "exited",
-    [CAY_STATE_OOM] = "oom",           [CAY_STATE_TTL] = "ttl",
-    [CAY_STATE_IDLE] = "idle",         [CAY_STATE_LOST] = "lost",
-};
-
-const char *cay_state_name(enum cay_state state)
-{
-    return (size_t)state < CAY_COUNT(state_names) ? state_names[state] : "lost";
-}
-
 int status_encode(const struct status *status, struct cay_buf *out)
 {
     return wire_encode(out, fields, CAY_COUNT(fields), status);
