@@ -4,6 +4,9 @@
 cay      one engine for the whole session: cay.run("run", "--", "true").returncode; see lib/engine.py
 sandbox  the id of a fresh sandbox with the defaults, removed afterwards
 fresh    an engine of its own for one test, for tests that kill keepers or look at directories
+cayd     one daemon for the whole session, on a unix socket and on TCP; see lib/daemon.py
+cayd_box a sandbox of cayd that the tests of one module share; cayd_make(**spec) makes ones for one test
+daemons  daemons(pool=2, tcp=True) -> a daemon of its own for one test; several may be made
 """
 import os
 import pathlib
@@ -13,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+from lib import daemon as lib_daemon  # noqa: E402
 from lib.engine import PROG, Engine  # noqa: E402
 
 
@@ -45,3 +49,47 @@ def sandbox(cay):
     identifier = cay.create()
     yield identifier
     cay.run("rm", "-f", identifier)
+
+
+@pytest.fixture(scope="session")
+def cayd():
+    if not lib_daemon.PROGRAM.exists():
+        pytest.fail(f"{lib_daemon.PROGRAM} is not built; run make")
+    daemon = lib_daemon.Daemon(tcp=True, origins="https://app.example", hosts="cay.example")
+    yield daemon
+    assert daemon.close() == []
+
+
+@pytest.fixture(scope="module")
+def cayd_box(cayd):
+    identifier = cayd.create(labels={"shared": "yes"})
+    yield identifier
+    cayd.remove(identifier)
+
+
+@pytest.fixture
+def cayd_make(cayd):
+    made = []
+
+    def make(**spec):
+        made.append(cayd.create(**spec))
+        return made[-1]
+
+    yield make
+    cayd.remove(*made)
+
+
+@pytest.fixture
+def daemons():
+    if not lib_daemon.PROGRAM.exists():
+        pytest.fail(f"{lib_daemon.PROGRAM} is not built; run make")
+    made = []
+
+    def make(*args, **options):
+        made.append(lib_daemon.Daemon(*args, start=False, **options))
+        return made[-1].start()
+
+    make.made = made
+    yield make
+    left = [leak for daemon in made for leak in daemon.close()]
+    assert left == []

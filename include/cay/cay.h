@@ -37,7 +37,8 @@ extern "C" {
 
 /*
  * The one table of error codes: name in C, name in JSON, HTTP status, meaning. Everything that
- * speaks of errors (this enum, the CLI's --json, the daemon, the SDKs) is generated from it.
+ * speaks of errors (this enum, the CLI's --json, the daemon, the SDKs) is generated from it. Codes
+ * travel between programs of different versions: new ones come last.
  */
 #define CAY_ERROR_TABLE(X)                                                                   \
     X(INVALID, "invalid", 400, "the request itself is wrong")                                \
@@ -51,7 +52,8 @@ extern "C" {
     X(INTERNAL, "internal", 500, "a fault in cay or an unexpected answer of the kernel")     \
     X(UNSUPPORTED, "unsupported", 501, "this host, image or version cannot do it")           \
     X(UNAVAILABLE, "unavailable", 503, "not now; trying again may help")                     \
-    X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")
+    X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                      \
+    X(UNAUTHORIZED, "unauthorized", 401, "no token, or one that is not known or has expired")
 
 enum cay_code {
     CAY_OK = 0,
@@ -106,7 +108,9 @@ struct cay_mount {
  * CAY_E_UNSUPPORTED, never ignored.
  */
 struct cay_spec {
-    const char *id;    /* [a-z0-9][a-z0-9._-]{0,62}; NULL: 12 random hex digits */
+    /* [a-z0-9][a-z0-9._-]{0,62}; NULL: 12 random hex digits. The sandboxes of a tenant, see cayd,
+     * have its name and '~' in front of that. */
+    const char *id;
     const char *image; /* "host", "dir:/path", or an alias of the config file */
     const char
         *user;       /* default user of execs: name or uid[:gid] of the sandbox's own /etc/passwd */
@@ -145,7 +149,7 @@ enum cay_state {
 CAY_API const char *cay_state_name(enum cay_state state);
 
 struct cay_info {
-    char id[64];
+    char id[96];
     enum cay_state state;
     char reason[160]; /* why it is in this state, in words */
     char image[256];

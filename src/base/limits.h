@@ -15,8 +15,13 @@
 #define CAY_MAX_FIELDS 16384
 /* A path: the kernel's own PATH_MAX. */
 #define CAY_MAX_PATH 4096
-/* An id, with its NUL: fits a cgroup name, a file name and a DNS label. */
-#define CAY_MAX_ID 64
+/* An id's own name, with its NUL: fits a DNS label and the kernel's host name. */
+#define CAY_MAX_NAME 64
+/* The name of a tenant, with its NUL. */
+#define CAY_MAX_TENANT 25
+/* An id, with its NUL: a tenant's name, '~', and its own; with what is added to it, it still fits a
+ * cgroup's name and, below /run/cay, a socket's address. */
+#define CAY_MAX_ID 96
 /* Labels of one sandbox and bytes of one: a status record with all of them stays below 64 KiB. */
 #define CAY_MAX_LABELS 64
 #define CAY_MAX_LABEL 512

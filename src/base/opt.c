@@ -236,6 +236,8 @@ int opt_set(struct opt_arena *arena, const struct opt *opt, void *object, const 
         return parse_mode(value, at, err);
     case OPT_PROFILE:
         return parse_profile(value, at, err);
+    case OPT_SIGNAL:
+        return parse_signal(value, at, err);
     case OPT_STRV:
         return opt_append(arena, at, value, max, err);
     case OPT_LABELS:

@@ -25,6 +25,7 @@ enum opt_type {
     OPT_CPUS,     /* uint64_t thousandths */
     OPT_MODE,     /* uint32_t permission bits */
     OPT_PROFILE,  /* enum cay_profile */
+    OPT_SIGNAL,   /* int: "TERM", "15" */
     OPT_STRV,     /* const char *const *, NULL-terminated; repeatable, as all below */
     OPT_LABELS,   /* the same, each K=V */
     OPT_ENV,      /* the same, each K=V; a bare K takes the caller's own value on a command line */

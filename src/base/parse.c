@@ -240,18 +240,34 @@ int parse_mode(const char *text, uint32_t *out, struct cay_error *err)
     return 0;
 }
 
+#define ALNUM "abcdefghijklmnopqrstuvwxyz0123456789"
+
 int parse_id(const char *text, const char **out, struct cay_error *err)
 {
-    static const char alnum[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789._-");
-    if (text[n] || n == 0 || n >= CAY_MAX_ID || !strchr(alnum, text[0]))
+    const char *name = parse_id_name(text);
+    size_t tenant = strspn(text, ALNUM "-"), n = strspn(name, ALNUM "._-");
+    /* The tenant's name is all that is before the '~', if there is one. */
+    bool whose = name == text ||
+                 (text + tenant + 1 == name && tenant < CAY_MAX_TENANT && strspn(text, ALNUM) > 0);
+    if (!whose || name[n] || n >= CAY_MAX_NAME || strspn(name, ALNUM) == 0)
         return cay_fail(
             err, CAY_E_INVALID,
             "bad id '%.64s': expected 1 to %d of a-z, 0-9, '.', '_', '-', the first a letter or "
             "digit",
-            text, CAY_MAX_ID - 1);
+            text, CAY_MAX_NAME - 1);
     *out = text;
     return 0;
+}
+
+const char *parse_id_name(const char *id)
+{
+    const char *end = strchr(id, '~');
+    return end ? end + 1 : id;
+}
+
+bool parse_id_reserved(const char *id)
+{
+    return strncmp(id, PARSE_POOL, sizeof(PARSE_POOL) - 1) == 0;
 }
 
 static const char *const profiles[] = {

@@ -25,8 +25,14 @@ int parse_pid(const char *text, pid_t *out, struct cay_error *err);
 int parse_signal(const char *text, int *out, struct cay_error *err);
 /* "755" or "0755": permission bits in octal. */
 int parse_mode(const char *text, uint32_t *out, struct cay_error *err);
-/* [a-z0-9][a-z0-9._-]{0,62}; `out` borrows the text. */
+/* [a-z0-9][a-z0-9._-]{0,62}, perhaps after a tenant's name, [a-z0-9][a-z0-9-]{0,23}, and '~'. `out`
+ * borrows the text. */
 int parse_id(const char *text, const char **out, struct cay_error *err);
+/* The part of a good id that is not the tenant's name. Borrowed. */
+const char *parse_id_name(const char *id);
+/* Of the tenant that stands for nobody: the engine's own prepared sandboxes. */
+#define PARSE_POOL "pool~"
+bool parse_id_reserved(const char *id);
 int parse_profile(const char *text, enum cay_profile *out, struct cay_error *err);
 const char *parse_profile_name(enum cay_profile profile);
 

@@ -47,8 +47,10 @@ struct cli {
     bool has_timeout;
     /* the rest, by name */
     bool help, json, all, quiet, follow, force, recursive, long_form, tree, fixed, ignore_case, man;
+    bool verify;
     const char *const *labels;
     const char *include;
+    const char *since, *until, *tenant, *label, *action; /* audit */
     uint64_t tail, from, grace_ms, depth, limit, offset, size;
     bool has_tail, has_grace;
     uint32_t mode;
@@ -109,6 +111,26 @@ ssize_t cli_source(void *buffer, size_t size, void *data);
 const char *cli_size(uint64_t bytes, char buffer[static CLI_SHORT]);
 const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT]);
 
+/* ---- other programs (host.c) ----------------------------------------------------------------- */
+
+/* 1 in the program that does everything by way of a cayd. */
+#ifndef CAY_REMOTE
+#define CAY_REMOTE 0
+#endif
+
+/* The options before the command, each with the variable that says the same. A nameless one ends
+ * them. A token itself is no option: every user of a host can read the arguments of others. */
+struct cli_host_option {
+    struct opt opt;
+    const char *variable;
+};
+extern const struct cli_host_option cli_host_options[];
+
+/* Takes them off argv; hands all over where another host is named. 0 or -1. */
+int cli_host(struct cli *cli, char **argv);
+/* Becomes another program of ours. Returns only when it cannot; `what` needs it. */
+int cli_exec(struct cli *cli, const char *program, const char *what, char *const *argv);
+
 /* ---- the commands ---------------------------------------------------------------------------- */
 
 #define CLI_COMMAND(name) int cmd_##name(struct cli *cli, const struct opt_args *args)
@@ -148,6 +170,8 @@ CLI_COMMAND(fs_grep);
 CLI_COMMAND(fs_watch);
 /* cp.c */
 CLI_COMMAND(cp);
+/* audit.c */
+CLI_COMMAND(audit);
 /* help.c, completion.c */
 CLI_COMMAND(help);
 CLI_COMMAND(version);

@@ -77,6 +77,19 @@ static const struct opt update_options[] = {
     OPT("idle", 0, OPT_DURATION, AT(lifetime.idle_ms), "TIME",
         "end it after this long without use; 0: never", .extra = AT(lifetime.set_idle)),
 };
+static const struct opt audit_options[] = {
+    OPT("since", 0, OPT_STR, AT(since), "TIME",
+        "not before: 2026-11-15T22:33:44Z, or how long ago, such as 15m"),
+    OPT("until", 0, OPT_STR, AT(until), "TIME", "not after"),
+    OPT("id", 0, OPT_STR, AT(spec.id), "ID", "of one sandbox"),
+    OPT("tenant", 0, OPT_STR, AT(tenant), "NAME", "of one tenant"),
+    OPT("label", 0, OPT_STR, AT(label), "K[=V]", "of sandboxes with this label"),
+    OPT("action", 0, OPT_STR, AT(action), "NAME", "of this kind: create, exec, refused and so on"),
+    OPT("limit", 0, OPT_COUNT, AT(limit), "N", "the last N of them", .nonzero = true),
+    FLAG("follow", 'f', follow, "go on with what comes"),
+    FLAG("verify", 0, verify, "check that nothing was changed or cut out; exit code 1: it was"),
+    FLAG("json", 0, json, "print the lines of the log as they are"),
+};
 static const struct opt cp_options[] = {AS_USER};
 static const struct opt help_options[] = {FLAG("man", 0, man, "print the manual page, for man(1)")};
 
@@ -322,6 +335,12 @@ const struct command cli_commands[] = {
      OPTIONS(rm_options),
      IDS,
      .summary = "remove sandboxes and all they hold"},
+    {.name = "audit",
+     .run = cmd_audit,
+     OPTIONS(audit_options),
+     .operands = "",
+     .summary = "print who did what by way of cayd",
+     .details = "From another host (--host) it can be neither followed nor verified."},
     {.name = "doctor",
      .run = cmd_doctor,
      OPTIONS(json_options),

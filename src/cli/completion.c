@@ -77,7 +77,8 @@ static const char bash_tail[] =
     "\n"
     "_cay() {\n"
     "    local cur=\"${COMP_WORDS[COMP_CWORD]}\" name=\"\" first=\"\" word i operands=0 skip=0\n"
-    "    local options=\"\" valued=\"\" kinds=\"\" commands=\"$_cay_commands\"\n"
+    "    local options=\"$_cay_before\" valued=\"$_cay_before\" kinds=\"\"\n"
+    "    local commands=\"$_cay_commands\"\n"
     "    COMPREPLY=()\n"
     "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
     "        word=\"${COMP_WORDS[i]}\"\n"
@@ -96,9 +97,9 @@ static const char bash_tail[] =
     "        esac\n"
     "    done\n"
     "    if ((skip)); then COMPREPLY=($(compgen -f -- \"$cur\")); return; fi\n"
+    "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")); return; fi\n"
     "    if [[ -n $commands ]]; then COMPREPLY=($(compgen -W \"$commands\" -- \"$cur\")); return; "
     "fi\n"
-    "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")); return; fi\n"
     "    [[ -z $kinds ]] && return\n"
     "    ((operands >= ${#kinds})) && operands=$((${#kinds} - 1))\n"
     "    local kind=\"${kinds:$operands:1}\"\n"
@@ -119,6 +120,9 @@ static void bash(struct cay_buf *out)
     buf_str(out,
             "# Completion of cay(1) for bash; printed by 'cay completion bash'.\n_cay_commands='");
     add_names(out, cli_commands);
+    buf_str(out, "'\n_cay_before='");
+    for (const struct cli_host_option *o = cli_host_options; o->opt.name; o++)
+        buf_fmt(out, " --%s", o->opt.name);
     buf_str(out, "'\n\n");
     buf_str(out, bash_head);
     walk(out, bash_case);
@@ -200,6 +204,11 @@ static void fish_command(struct cay_buf *out, const struct command *parent, cons
 static void fish(struct cay_buf *out)
 {
     buf_str(out, "# Completion of cay(1) for fish; printed by 'cay completion fish'.\n");
+    for (const struct cli_host_option *o = cli_host_options; o->opt.name; o++) {
+        buf_fmt(out, "complete -c cay -n __fish_use_subcommand -l %s -r -d ", o->opt.name);
+        fish_quote(out, o->opt.help);
+        buf_str(out, "\n");
+    }
     walk(out, fish_command);
 }
 

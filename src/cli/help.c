@@ -64,9 +64,12 @@ int cli_help(struct cli *cli, const struct command *parent, const struct command
 static int overview(struct cli *cli)
 {
     autobuf struct cay_buf out = CAY_BUF(1u << 20);
-    buf_str(&out, "Usage: cay COMMAND [OPTION...] [ARGUMENT...]\n\n"
+    buf_str(&out, "Usage: cay [--host HOST] COMMAND [OPTION...] [ARGUMENT...]\n\n"
                   "Sandboxes on this machine, with no daemon.\n\nCommands:\n");
     add_commands(&out, cli_commands);
+    buf_str(&out, "\nBefore the command:\n");
+    for (const struct cli_host_option *o = cli_host_options; o->opt.name; o++)
+        add_option(&out, &o->opt);
     buf_str(&out,
             "\n'cay help COMMAND' explains a command. Try: cay run -- python3 -c 'print(6 * 7)'\n");
     return cli_print(cli, &out);

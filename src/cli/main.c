@@ -147,7 +147,7 @@ int main(int argc, char **argv)
     struct cli cli = {0};
     (void)argc;
     fill_standard_fds();
-    int code = dispatch(&cli, argv);
+    int code = cli_host(&cli, argv) < 0 ? CLI_FAILED : dispatch(&cli, argv);
     if (code == CLI_FAILED) {
         code = exit_code_of(&cli.err);
         cli_report(&cli, &cli.err);

@@ -66,7 +66,8 @@ static const char head[] =
     ".\\\" Printed by 'cay help --man' from the tables of src/cli/commands.c.\n"
     ".TH CAY 1 \"\" \"cay\" \"User Commands\"\n"
     ".SH NAME\ncay \\- sandboxes on this machine, with no daemon\n"
-    ".SH SYNOPSIS\n.B cay\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
+    ".SH SYNOPSIS\n.B cay\n[\\fB\\-\\-host\\fR \\fIHOST\\fR]\n.I COMMAND\n[\\fIOPTION\\fR...] "
+    "[\\fIARGUMENT\\fR...]\n"
     ".SH DESCRIPTION\n"
     ".B cay\nruns commands and code that nobody has reviewed in sandboxes: own file "
     "system, processes, users, "
@@ -113,6 +114,7 @@ static const struct {
      "socket, char_device, block_device), size, mode, uid, gid, mtime_ns, inode, links, target"},
     {"fs grep", "a list of: path, line, text"},
     {"fs watch", "an object a line: kind, path"},
+    {"audit", "the lines of the log, an object each; see docs/AUDIT.md"},
     {"doctor", "a list of: name, level (ok, loss, no), finding, advice"},
     {"version", "version"},
 };
@@ -126,7 +128,16 @@ static const char tail[] =
     "is found with both as they were when it was created.\n"
     ".TP\n.B CAY_CONFIG\nThe config file; see \\fBcay.conf\\fR(5).\n"
     ".TP\n.B CAY_CGROUP\nThe control group above those of all sandboxes; default: cay.\n"
-    ".TP\n.B CAY_LIBEXEC_DIR\nWhere the program cay\\-keeper is, if not where it was installed.\n"
+    ".TP\n.B CAY_HOST\nThe cayd to use, as \\fB\\-\\-host\\fR; empty: none, sandboxes are here.\n"
+    ".TP\n.B CAY_TOKEN\nThe token for it.\n"
+    ".TP\n.B CAY_TOKEN_FILE\nA file with the token, as \\fB\\-\\-token\\-file\\fR.\n"
+    ".TP\n.B CAY_CACERT\nA file of certificates (PEM) to trust for https instead of the "
+    "system's.\n"
+    ".TP\n.B CAY_INSECURE\n1: send the token by http to other hosts than this one, where all who "
+    "can listen may read it.\n"
+    ".TP\n.B CAY_LIBEXEC_DIR\nWhere the programs cay\\-keeper, cay\\-remote and cay\\-audit are, "
+    "if "
+    "not where they were installed.\n"
     ".TP\n.B NO_COLOR\nIf set and not empty: no colours.\n"
     ".SH FILES\n.TP\n.I /etc/cay/cay.conf\nImage aliases and defaults for root; for other users "
     "$XDG_CONFIG_HOME/cay/cay.conf. See \\fBcay.conf\\fR(5).\n"
@@ -137,13 +148,20 @@ static const char tail[] =
     "cay exec box \\-\\- sh \\-c \\(aqecho hello > /tmp/a\\(aq\n"
     "cay cp box:/tmp/a .\n"
     "cay rm \\-f box\n"
+    "cay \\-\\-host https://box.example \\-\\-token\\-file ~/.cay\\-token ps\n"
     ".fi\n"
-    ".SH SEE ALSO\n\\fBcay.conf\\fR(5)\n";
+    ".SH SEE ALSO\n\\fBcay.conf\\fR(5), \\fBcayd\\fR(8)\n";
 
 void man_page(struct cli *cli, struct cay_buf *out)
 {
     (void)cli;
     buf_str(out, head);
+    buf_str(out, ".SH OPTIONS\nThese stand before the command. With a host named, here or by "
+                 "\\fBCAY_HOST\\fR, every command is done by \\fBcayd\\fR(8) there, with the same "
+                 "output; paths that are not those of a sandbox, but for \\fBcp\\fR and \\fBfs "
+                 "put\\fR, are paths there.\n");
+    for (const struct cli_host_option *o = cli_host_options; o->opt.name; o++)
+        option(out, &o->opt);
     buf_str(out, ".SH COMMANDS\nEvery command knows \\fB\\-h\\fR, \\fB\\-\\-help\\fR.\n");
     for (const struct command *c = cli_commands; c->name; c++) {
         command(out, NULL, c);

@@ -13,36 +13,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-int fs_read(struct worker *worker, const struct msg *msg, struct cay_error *err)
-{
-    struct stat st;
-    autofd int fd = fs_open_file(AT_FDCWD, msg->path, msg->path, 0, &st, err);
-    if (fd < 0)
-        return -1;
-    if (msg->offset > INT64_MAX)
-        return cay_fail(err, CAY_E_INVALID, "cannot read '%s' so far behind its end", msg->path);
-    if (msg->offset && lseek(fd, (off_t)msg->offset, SEEK_SET) < 0)
-        return cay_fail_errno(err, errno, "cannot read '%s'", msg->path);
-    autofree char *buffer = malloc(CAY_MAX_DATA);
-    if (!buffer)
-        return cay_fail_errno(err, ENOMEM, "cannot read '%s'", msg->path);
-    /* Until the end as read() sees it: the size may change, and /proc has none. */
-    uint64_t left = msg->number ? msg->number : UINT64_MAX;
-    while (left) {
-        ssize_t n = read(fd, buffer, (size_t)CAY_MIN(left, (uint64_t)CAY_MAX_DATA));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return cay_fail_errno(err, errno, "cannot read '%s'", msg->path);
-        if (n == 0)
-            break;
-        left -= (uint64_t)n;
-        if (fs_send_data(worker, buffer, (size_t)n, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int send_entry(struct worker *worker, int dir, const char *name, const char *shown,
                       const struct stat *st, struct cay_error *err)
 {
@@ -62,6 +32,39 @@ static int send_entry(struct worker *worker, int dir, const char *name, const ch
         .links = st->st_nlink,
     };
     return fs_send(worker, &msg, err);
+}
+
+int fs_read(struct worker *worker, const struct msg *msg, struct cay_error *err)
+{
+    struct stat st;
+    autofd int fd = fs_open_file(AT_FDCWD, msg->path, msg->path, 0, &st, err);
+    if (fd < 0)
+        return -1;
+    if (msg->offset > INT64_MAX)
+        return cay_fail(err, CAY_E_INVALID, "cannot read '%s' so far behind its end", msg->path);
+    if (msg->offset && lseek(fd, (off_t)msg->offset, SEEK_SET) < 0)
+        return cay_fail_errno(err, errno, "cannot read '%s'", msg->path);
+    if (msg->flags & MSG_F_FOLLOW &&
+        send_entry(worker, AT_FDCWD, msg->path, msg->path, &st, err) < 0)
+        return -1;
+    autofree char *buffer = malloc(CAY_MAX_DATA);
+    if (!buffer)
+        return cay_fail_errno(err, ENOMEM, "cannot read '%s'", msg->path);
+    /* Until the end as read() sees it: the size may change, and /proc has none. */
+    uint64_t left = msg->number ? msg->number : UINT64_MAX;
+    while (left) {
+        ssize_t n = read(fd, buffer, (size_t)CAY_MIN(left, (uint64_t)CAY_MAX_DATA));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return cay_fail_errno(err, errno, "cannot read '%s'", msg->path);
+        if (n == 0)
+            break;
+        left -= (uint64_t)n;
+        if (fs_send_data(worker, buffer, (size_t)n, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int fs_stat(struct worker *worker, const struct msg *msg, struct cay_error *err)

@@ -93,21 +93,30 @@ static void limit_text(const struct cgroup_limits *limits, const struct limit_fi
     }
 }
 
-/* 0; or -1 with errno and the file that would not have it. */
-static int write_limits(const struct cgroup *cg, const char **failed)
+/* What is in force already (NULL: nothing) is not written again. 0; or -1 with errno and the file
+ * that would not have it. */
+static int write_limits(const struct cgroup *cg, const struct cgroup_limits *old,
+                        const char **failed)
 {
     bool v2 = cg->kind == CGROUP_V2;
     const struct limit_file *table = v2 ? limits_v2 : limits_hybrid;
     size_t n = v2 ? CAY_COUNT(limits_v2) : CAY_COUNT(limits_hybrid);
+    /* Memory alone must never be more than memory and swap: the larger one first. */
+    bool backwards = old && cg->limits.memory > old->memory;
     for (size_t i = 0; i < n; i++) {
-        char text[48];
-        if (!limit_set(&cg->limits, table[i].of))
+        const struct limit_file *file = &table[backwards ? n - 1 - i : i];
+        char text[48], before[48];
+        if (!limit_set(&cg->limits, file->of))
             continue;
-        limit_text(&cg->limits, &table[i], text);
-        *failed = table[i].name;
-        int dir = cg->dir[v2 ? CGROUP_UNIFIED : table[i].part];
-        if (cay_write_file_at(dir, table[i].name, text) < 0 &&
-            !(table[i].optional && errno == ENOENT))
+        limit_text(&cg->limits, file, text);
+        if (old) {
+            limit_text(old, file, before);
+            if (strcmp(text, before) == 0)
+                continue;
+        }
+        *failed = file->name;
+        int dir = cg->dir[v2 ? CGROUP_UNIFIED : file->part];
+        if (cay_write_file_at(dir, file->name, text) < 0 && !(file->optional && errno == ENOENT))
             return -1;
     }
     return 0;
@@ -187,12 +196,12 @@ static int make_parts(struct cgroup *cg, const struct cgroup_host *host, int fir
 static int set_limits(struct cgroup *cg, const struct cgroup_host *host, struct cay_error *err)
 {
     const char *failed = "";
-    if (write_limits(cg, &failed) == 0)
+    if (write_limits(cg, NULL, &failed) == 0)
         return 0;
     if (errno == ENOENT && cg->kind == CGROUP_V2) {
         /* BASE is there without its controllers: someone was stopped in the middle of making it. */
         cgroup_host_enable(host, cg->base[CGROUP_UNIFIED]);
-        if (write_limits(cg, &failed) == 0)
+        if (write_limits(cg, NULL, &failed) == 0)
             return 0;
     }
     if (errno == ENOENT)
@@ -239,6 +248,18 @@ int cgroup_finish(struct cgroup *cg, struct cay_error *err)
     if (make_parts(cg, &host, CGROUP_UNIFIED + 1, CGROUP_PARTS - 1, err) < 0)
         return -1;
     return set_limits(cg, &host, err);
+}
+
+int cgroup_adjust(struct cgroup *cg, const struct cgroup_limits *limits, struct cay_error *err)
+{
+    const struct cgroup_limits old = cg->limits;
+    const char *failed = "";
+    if (!limits->cpus_milli != !old.cpus_milli)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "a cpu limit cannot be set or taken away later");
+    cg->limits = *limits;
+    if (cg->kind == CGROUP_NONE || write_limits(cg, &old, &failed) == 0)
+        return 0;
+    return cay_fail_errno(err, errno, "cannot set %s of control group %s", failed, cg->id);
 }
 
 int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits *limits,

@@ -78,6 +78,8 @@ int cgroup_create(struct cgroup *out, const char *id, const struct cgroup_limits
 int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits *limits,
                  uid_t owner, gid_t group, struct cay_error *err);
 int cgroup_finish(struct cgroup *cg, struct cay_error *err);
+/* Other limits than it was made with. What had no cpu limit cannot get one, nor lose it. */
+int cgroup_adjust(struct cgroup *cg, const struct cgroup_limits *limits, struct cay_error *err);
 /* Borrowed: the v2 directory, for CLONE_INTO_CGROUP; -1 when there is none. */
 int cgroup_dir(const struct cgroup *cg);
 /*

@@ -40,7 +40,7 @@ bool cgroup_name_ok(const char *name)
 {
     size_t size = strlen(name);
     return size > 0 && size < CAY_MAX_ID + 16 && name[0] != '.' &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-") ==
                size;
 }
 

@@ -7,7 +7,7 @@
 
 #include "jail/cgroup.h"
 
-/* A file name of ours: [A-Za-z0-9_-][A-Za-z0-9._-]*, shorter than CAY_MAX_ID. */
+/* A file name of ours: [A-Za-z0-9_~-][A-Za-z0-9._~-]*, shorter than CAY_MAX_ID + 16. */
 bool cgroup_name_ok(const char *name);
 /* NULL if $CAY_CGROUP is not a name. */
 const char *cgroup_base_name(void);

@@ -21,9 +21,13 @@ struct jail_root {
     int stage;   /* scaffold: engine-owned objects, not reachable after the pivot */
     int root;    /* the sandbox's / */
     int meminfo; /* writable descriptor of what covers /proc/meminfo */
+    int cpuinfo; /* the same for /proc/cpuinfo */
     int disk;    /* the file system that holds what is written */
     int proc;    /* its /proc as it was before anything was covered; for pseudo_close */
 };
+
+/* start.c: of the user namespace that we are in */
+int become_root(const struct jail_plan *plan, struct cay_error *err);
 
 /* rootfs.c */
 int rootfs_build(const struct jail_plan *plan, const struct jail_trees *trees,
@@ -38,6 +42,8 @@ int rootfs_cgroup(int dir);
 int rootfs_target(int root, const char *path, bool directory, struct cay_error *err);
 
 /* pseudo.c: /proc, /sys, /dev */
+/* Copies the host's /proc/cpuinfo, up to as many processors as the cap lets run at once. */
+int pseudo_cpuinfo(int in, int out, uint64_t cpus_milli);
 int pseudo_mount(const struct jail_plan *plan, struct jail_root *root, struct cay_error *err);
 /* No namespaces from here on. Last, because a detached mount counts as a namespace, too. */
 int pseudo_close(const struct jail_plan *plan, const struct jail_root *root, struct cay_error *err);

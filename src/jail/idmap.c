@@ -105,3 +105,21 @@ int idmap_tree(int tree, int userns)
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
     return sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr);
 }
+
+int idmap_bind(const struct jail_plan *plan, const struct jail_bind *bind, struct cay_error *err)
+{
+    /* Flat: a mount below the source would bring its own owners, and cannot always be shifted. */
+    autofd int tree = sys_open_tree(bind->source, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+    if (tree < 0)
+        return cay_fail_errno(err, errno, "cannot mount %s", bind->target);
+    autofd int userns = idmap_single(bind->uid, plan->uids[0].outside + plan->user_uid, bind->gid,
+                                     plan->gids[0].outside + plan->user_gid, err);
+    if (userns < 0)
+        return -1;
+    if (idmap_tree(tree, userns) < 0 && !bind->read_only)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "the file system of the mount %s cannot shift owners (idmapped mounts): "
+                        "%s; mount it :ro",
+                        bind->target, strerror(errno));
+    return steal_fd(&tree);
+}

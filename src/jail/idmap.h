@@ -17,4 +17,7 @@ int idmap_single(uint32_t uid, uint32_t to_uid, uint32_t gid, uint32_t to_gid,
 /* Shifts a detached mount. -1 with errno: EINVAL where the file system cannot. */
 int idmap_tree(int tree, int userns);
 
+/* A copy of a bind mount's source, detached, whose owner is the sandbox's user. As root only. */
+int idmap_bind(const struct jail_plan *plan, const struct jail_bind *bind, struct cay_error *err);
+
 #endif

@@ -72,16 +72,43 @@ struct jail_plan {
 struct jail {
     pid_t pid; /* of init, on the host; meaningful while pidfd is open */
     int pidfd;
-    int sock;    /* to init */
-    int meminfo; /* to rewrite /proc/meminfo; -1 if there is none */
-    int disk;    /* the file system that holds what is written, for its numbers only */
-    int mounts;  /* holds the mount namespace; see start.c */
+    int sock;         /* to init */
+    int meminfo;      /* to rewrite /proc/meminfo; -1 if there is none */
+    int cpuinfo;      /* the same for /proc/cpuinfo */
+    int disk;         /* the file system that holds what is written, for its numbers only */
+    int mounts;       /* holds the mount namespace; see start.c */
+    int users, names; /* user and UTS namespace, for jail_late; -1: not asked for */
 };
+
+#define JAIL_NONE                 \
+    ((struct jail){.pid = -1,     \
+                   .pidfd = -1,   \
+                   .sock = -1,    \
+                   .meminfo = -1, \
+                   .cpuinfo = -1, \
+                   .disk = -1,    \
+                   .mounts = -1,  \
+                   .users = -1,   \
+                   .names = -1})
 
 /* Returns when init runs, or fails with everything undone. */
 int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error *err);
 void jail_done(struct jail *jail); /* closes; the jail itself dies with init */
 
+/*
+ * For a jail that is made before it is known whose it is. jail_hold, once init runs, makes the
+ * caller ready for jail_late; that sets, of the plan, the host name, the bind mounts and the
+ * size of a disk that is a tmpfs, as jail_start would have. Nothing but
+ * init may run in the jail until then. `made` is the plan, as far as those fields go, that it was
+ * started with. Binds need root.
+ */
+int jail_hold(struct jail *jail, bool privileged, struct cay_error *err);
+int jail_late(const struct jail *jail, const struct jail_plan *made, const struct jail_plan *plan,
+              struct cay_error *err);
+
+/* Rewrites what covers /proc/meminfo and /proc/cpuinfo, where they are covered, for other limits.
+ */
+int jail_figures(const struct jail *jail, uint64_t memory, uint64_t cpus_milli);
 /* The text of /proc/meminfo for a sandbox that uses `used` of `limit` bytes. */
 int jail_meminfo(char *out, size_t size, uint64_t limit, uint64_t used);
 

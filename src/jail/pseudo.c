@@ -140,17 +140,10 @@ static int cover_meminfo(const struct jail_plan *plan, struct jail_root *root, i
     return 0;
 }
 
-/* The host's /proc/cpuinfo, cut after as many processors as the cap lets run at once. */
-static int cover_cpuinfo(const struct jail_plan *plan, const struct jail_root *root, int proc)
+int pseudo_cpuinfo(int in, int out, uint64_t cpus_milli)
 {
     char chunk[4096];
-    size_t keep = (plan->cpus_milli + 999) / 1000, seen = 0;
-    if (plan->cpus_milli == 0)
-        return 0;
-    autofd int in = openat(proc, "cpuinfo", O_RDONLY | O_CLOEXEC);
-    autofd int out = openat(root->stage, "cpuinfo", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
-    if (in < 0 || out < 0)
-        return -1;
+    size_t keep = (cpus_milli + 999) / 1000, seen = 0;
     char last = 0;
     for (ssize_t n; seen < keep && (n = read(in, chunk, sizeof(chunk))) > 0;) {
         ssize_t end = 0;
@@ -161,7 +154,20 @@ static int cover_cpuinfo(const struct jail_plan *plan, const struct jail_root *r
         if (cay_write_all(out, chunk, (size_t)end) < 0)
             return -1;
     }
-    return cover_with(root->stage, "cpuinfo", proc, "cpuinfo");
+    return 0;
+}
+
+static int cover_cpuinfo(const struct jail_plan *plan, struct jail_root *root, int proc)
+{
+    if (plan->cpus_milli == 0)
+        return 0;
+    autofd int in = openat(proc, "cpuinfo", O_RDONLY | O_CLOEXEC);
+    autofd int out = openat(root->stage, "cpuinfo", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+    if (in < 0 || out < 0 || pseudo_cpuinfo(in, out, plan->cpus_milli) < 0 ||
+        cover_with(root->stage, "cpuinfo", proc, "cpuinfo") < 0)
+        return -1;
+    root->cpuinfo = steal_fd(&out);
+    return 0;
 }
 
 static int mount_proc(const struct jail_plan *plan, struct jail_root *root, struct cay_error *err)

@@ -7,7 +7,7 @@
  *   clone3 ---------------------------> (waits)
  *   id map, mount descriptors --------> uid 0, root, /proc /sys /dev, binds, pivot
  *   init's program, v1 cgroups -------> joins the v1 cgroups, cgroup namespace, ucounts
- *   <------- ready (+ disk, meminfo) -- capabilities, seccomp
+ *   <---- ready (+ disk, meminfo...) -- capabilities, seccomp
  *   <------------- end of file -------- exec of init from a sealed memfd
  *
  * The wire between them is a SOCK_SEQPACKET pair that the exec closes. A struct cay_error from the
@@ -115,7 +115,7 @@ static int loopback_up(struct cay_error *err)
     return 0;
 }
 
-static int become_root(const struct jail_plan *plan, struct cay_error *err)
+int become_root(const struct jail_plan *plan, struct cay_error *err)
 {
     /* Where setgroups was given up for the map, the kernel refuses it; the caller's groups then
      * stay, which grant nothing that the caller himself did not have. */
@@ -165,7 +165,7 @@ static int build(const struct jail_plan *plan, struct wires *wires, struct cay_e
 {
     int binds[CAY_MAX_MOUNTS];
     struct jail_trees trees = {.binds = binds};
-    struct jail_root root = {-1, -1, -1, -1, -1};
+    struct jail_root root = {-1, -1, -1, -1, -1, -1};
     char ready = 'r';
     if (!plan->privileged && cgroup_dir(plan->cgroup) >= 0)
         wires->cgroup = rootfs_cgroup(cgroup_dir(plan->cgroup));
@@ -174,8 +174,9 @@ static int build(const struct jail_plan *plan, struct wires *wires, struct cay_e
         rootfs_binds(plan, &trees, &root, err) < 0 || rootfs_pivot(&root, err) < 0 ||
         enter_cgroups(wires, err) < 0 || pseudo_close(plan, &root, err) < 0)
         return -1;
-    const int told[] = {root.disk, root.meminfo};
-    if (sock_send(wires->sync[1], &ready, 1, told, root.meminfo >= 0 ? 2 : 1) < 0)
+    const int told[] = {root.disk, root.meminfo, root.cpuinfo};
+    size_t n = root.meminfo < 0 ? 1 : root.cpuinfo < 0 ? 2 : 3;
+    if (sock_send(wires->sync[1], &ready, 1, told, n) < 0)
         return cay_fail_errno(err, errno, "the parent went away");
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
@@ -293,25 +294,6 @@ static int open_layer(const char *path, int userns, struct cay_error *err)
     return steal_fd(&tree);
 }
 
-static int open_bind(const struct jail_plan *plan, const struct jail_bind *bind,
-                     struct cay_error *err)
-{
-    /* Flat: a mount below the source would bring its own owners, and cannot always be shifted. */
-    autofd int tree = sys_open_tree(bind->source, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
-    if (tree < 0)
-        return cay_fail_errno(err, errno, "cannot mount %s", bind->target);
-    autofd int userns = idmap_single(bind->uid, plan->uids[0].outside + plan->user_uid, bind->gid,
-                                     plan->gids[0].outside + plan->user_gid, err);
-    if (userns < 0)
-        return -1;
-    if (idmap_tree(tree, userns) < 0 && !bind->read_only)
-        return cay_fail(err, CAY_E_UNSUPPORTED,
-                        "the file system of the mount %s cannot shift owners (idmapped mounts): "
-                        "%s; mount it :ro",
-                        bind->target, strerror(errno));
-    return steal_fd(&tree);
-}
-
 static int send_fds(int sync, const int *fds, size_t n)
 {
     char byte = 'g';
@@ -345,7 +327,7 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");
         for (size_t i = 0; result == 0 && i < plan->n_binds; i++, n++)
-            if ((fds[n] = open_bind(plan, &plan->binds[i], err)) < 0)
+            if ((fds[n] = idmap_bind(plan, &plan->binds[i], err)) < 0)
                 result = -1;
     }
     if (result == 0 && send_fds(sync, fds, n) < 0)
@@ -391,11 +373,12 @@ static int await_exec(int sync, struct jail *out, struct cay_error *err)
     for (;;) {
         struct cay_error told;
         size_t n_fds = 0;
-        int fds[2] = {-1, -1};
-        ssize_t n = sock_recv(sync, &told, sizeof(told), fds, &n_fds, 2);
+        int fds[3] = {-1, -1, -1};
+        ssize_t n = sock_recv(sync, &told, sizeof(told), fds, &n_fds, CAY_COUNT(fds));
         if (n_fds) {
             out->disk = fds[0];
             out->meminfo = fds[1];
+            out->cpuinfo = fds[2];
         }
         if (n == sizeof(told)) {
             told.text[sizeof(told.text) - 1] = 0;
@@ -414,8 +397,7 @@ static int await_exec(int sync, struct jail *out, struct cay_error *err)
 int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error *err)
 {
     struct wires wires;
-    struct jail jail = {
-        .pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
+    struct jail jail = JAIL_NONE;
     int result = -1;
     if (wires_init(&wires, err) < 0 || clone_child(plan, &wires, &jail, err) < 0)
         goto done;
@@ -451,6 +433,9 @@ void jail_done(struct jail *jail)
     close_fd(&jail->pidfd);
     close_fd(&jail->sock);
     close_fd(&jail->meminfo);
+    close_fd(&jail->cpuinfo);
     close_fd(&jail->disk);
     close_fd(&jail->mounts);
+    close_fd(&jail->users);
+    close_fd(&jail->names);
 }

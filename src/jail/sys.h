@@ -74,6 +74,12 @@ static inline int sys_fsopen(const char *type)
     return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
 }
 
+/* For a change of the file system that the descriptor, the root of a mount, is of. */
+static inline int sys_fspick(int fd)
+{
+    return (int)syscall(SYS_fspick, fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+}
+
 static inline int sys_fsconfig(int fs, unsigned command, const char *key, const void *value,
                                int aux)
 {

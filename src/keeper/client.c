@@ -307,7 +307,10 @@ int client_listen(struct keeper *k, struct cay_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0 || home_ctl_address(&k->cay, k->id, &address, err) < 0)
+    autofd int hold = -1;
+    if (sock < 0)
+        return cay_fail_errno(err, errno, "cannot make a socket");
+    if (home_ctl_address(&k->cay, k->id, &address, &hold, err) < 0)
         return -1;
     if (bind(sock, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(sock, BACKLOG) < 0)
         return cay_fail_errno(err, errno, "cannot listen on %s", address.sun_path);

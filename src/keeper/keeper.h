@@ -4,6 +4,7 @@
  * happens in callbacks of its one loop.
  *
  *   setup.c   from a spec to a running jail, and back to nothing
+ *   bind.c    a prepared sandbox gets its name
  *   life.c    states, timers, the end
  *   link.c    the wire to init
  *   proc.c    processes: start, exit, kill
@@ -100,7 +101,8 @@ struct keeper {
     struct loop loop;
     struct cay cay;
     struct spec spec;
-    const char *id;
+    const char
+        *id; /* what it is called: the program's argument, or the spec's if it was prepared */
     char image[CAY_MAX_PATH]; /* what the spec's image stands for */
 
     /* what the sandbox is made of */
@@ -108,7 +110,16 @@ struct keeper {
     struct jail jail;
     uint64_t id_range; /* 1 + number; 0: none */
     int run_dir;       /* <run>/<id> */
+    bool no_setid;     /* nothing inside may become set-uid or set-gid: see sandbox/mounts.h */
     int disk;          /* detached mount or -1 */
+
+    /*
+     * A prepared sandbox is parked until its creator says what it is to be (bind.c). Cgroup and ids
+     * are named after its instance, whose status file stays locked as long as they are there.
+     */
+    bool parked;
+    const char *instance; /* NULL: it was not prepared, or is still called that */
+    int instance_fd;
 
     /* state */
     int status_fd;
@@ -139,7 +150,12 @@ struct keeper {
 
 /* setup.c */
 int keeper_setup(struct keeper *k, struct cay_error *err);
+/* Makes a parked jail into one of this spec. One that fails is of no use any more. */
+int keeper_bind(struct keeper *k, const struct cay_spec *spec, struct cay_error *err);
 void keeper_undo(struct keeper *k); /* cgroup, id range, run directory */
+
+/* bind.c */
+void bind_handle(struct client *client, const struct msg *msg);
 
 /* link.c */
 int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
@@ -189,6 +205,7 @@ void client_exit(struct client *client, const struct proc *proc);
 void ops_handle(struct client *client, const struct msg *msg);
 
 /* life.c */
+void life_watch(struct keeper *k); /* from here on its end is noticed */
 void life_up(struct keeper *k);
 void life_use(struct keeper *k); /* somebody called: it is not idle */
 void life_dirty(struct keeper *k);

@@ -47,6 +47,7 @@ void life_status(const struct keeper *k, struct cay_buf *out)
         .id_range = k->id_range,
         .ephemeral = k->spec.spec.ephemeral,
         .labels = k->spec.spec.labels,
+        .instance = k->instance,
     };
     status_encode(&status, out);
 }
@@ -368,10 +369,8 @@ static void on_oom(struct watch *watch, uint32_t events)
         life_end(k, CAY_STATE_OOM, "out of memory", 0);
 }
 
-void life_up(struct keeper *k)
+void life_watch(struct keeper *k)
 {
-    k->state = CAY_STATE_RUNNING;
-    k->reason = "up";
     k->oom_seen = cgroup_oom_kills(&k->cgroup);
     k->status_timer.fire = on_status_due;
     k->ttl_timer.fire = on_ttl;
@@ -384,6 +383,13 @@ void life_up(struct keeper *k)
     k->oom_watch = (struct watch){.fd = -1, .ready = on_oom};
     if (k->oom_fd >= 0)
         loop_watch(&k->loop, &k->oom_watch, k->oom_fd, EPOLLIN);
+}
+
+void life_up(struct keeper *k)
+{
+    k->state = CAY_STATE_RUNNING;
+    k->reason = "up";
+    loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
     if (k->spec.spec.ttl_ms)
         life_set_ttl(k, k->spec.spec.ttl_ms);
     if (k->spec.spec.idle_ms)

@@ -2,7 +2,8 @@
 /*
  * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's
  * connection. Takes the spec and the locked status file from the creator, makes the sandbox,
- * answers READY, and keeps it until its end. It has no standard streams, no working directory on
+ * answers READY, and keeps it until its end. A prepared one (OP_PREPARE) waits, when it is ready,
+ * for the sandbox that it is to be. It has no standard streams, no working directory on
  * anybody's file system and no parent that waits for it.
  */
 #include "base/err.h"
@@ -83,14 +84,17 @@ static int take_spec(struct keeper *k, struct chan *creator, struct cay_error *e
 {
     automsg struct msg msg = {0};
     int got = chan_recv(creator, &msg, err);
-    if (got <= 0 || msg.type != OP_CREATE)
+    if (got <= 0 || (msg.type != OP_CREATE && msg.type != OP_PREPARE))
         return got < 0 ? -1 : cay_fail(err, CAY_E_INVALID, "the creator went away");
     k->status_fd = chan_take_fd(creator);
     if (k->status_fd < 0)
         return cay_fail(err, CAY_E_INVALID, "the creator sent no status file");
     if (spec_load(msg.data.data, msg.data.size, &k->spec, err) < 0)
         return -1;
-    if (strcmp(k->spec.spec.id, k->id) != 0)
+    k->parked = msg.type == OP_PREPARE;
+    k->no_setid = msg.flags & MSG_F_NO_SETID;
+    /* The creator's hangup ends an ephemeral one, and so a parked one. */
+    if (strcmp(k->spec.spec.id, k->id) != 0 || (k->parked && !k->spec.spec.ephemeral))
         return cay_fail(err, CAY_E_INVALID, "the spec is of another sandbox");
     return open_home(k, &msg, err);
 }
@@ -131,9 +135,8 @@ int main(int argc, char **argv)
         return 1;
     k->id = argv[1];
     k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd =
-        -1;
-    k->jail =
-        (struct jail){.pid = -1, .pidfd = -1, .sock = -1, .meminfo = -1, .disk = -1, .mounts = -1};
+        k->instance_fd = -1;
+    k->jail = JAIL_NONE;
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {
         const struct msg msg = {.type = MSG_ERROR,
@@ -146,8 +149,11 @@ int main(int argc, char **argv)
     /* Not earlier: a clone of a process that is not dumpable has a /proc entry that only root may
      * write, and rootless the id map is written there by us. */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    life_up(k);
-    loop_watch(&k->loop, &k->listen_watch, k->listen_fd, EPOLLIN);
+    life_watch(k);
+    if (k->parked)
+        (void)life_write(k);
+    else
+        life_up(k);
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)

@@ -306,6 +306,7 @@ static const struct {
     unsigned needs;
     void (*handle)(struct client *client, const struct msg *msg);
 } ops[] = {
+    {OP_CREATE, NEEDS_UP | NEEDS_IDLE, bind_handle},
     {OP_EXEC, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE, op_exec},
     {OP_ATTACH, NEEDS_IDLE, op_attach},
     {OP_STDIN, NEEDS_NOTHING, op_stdin},
@@ -336,6 +337,8 @@ void ops_handle(struct client *client, const struct msg *msg)
             refuse(client, CAY_E_CONFLICT, "this connection is busy with another request");
         else if ((ops[i].needs & NEEDS_UP) && k->phase != PHASE_UP)
             refuse(client, CAY_E_GONE, "the sandbox is ending");
+        else if (k->parked && msg->type != OP_CREATE)
+            refuse(client, CAY_E_UNAVAILABLE, "the sandbox is only prepared");
         else if ((ops[i].needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED)
             refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
         else

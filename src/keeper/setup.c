@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a spec to a running jail. The order is that of undoing it: ids, cgroup, jail; keeper_undo
- * takes back whatever of it there is.
+ * takes back whatever of it there is. A prepared sandbox is one of a spec that says only what
+ * cannot be changed later, and keeper_bind changes the rest.
  */
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "jail/disk.h"
 #include "jail/sys.h"
@@ -11,6 +13,7 @@
 #include "keeper/ids.h"
 #include "keeper/keeper.h"
 #include "sandbox/image.h"
+#include "sandbox/mounts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,92 +22,17 @@
 /* What fits into the socket to an init that does not run yet, with room to spare. */
 #define EARLY_MAX 65536
 
-/* Debian and Ubuntu give ordinary users and their groups ids from here on. */
-#define FIRST_ORDINARY 1000
-
 struct parts {
     struct image image;
     struct jail_overlay overlays[IMAGE_MAX_LAYERS];
-    struct jail_bind binds[CAY_MAX_MOUNTS];
-    size_t n_binds;
-    bool no_setid; /* what it writes into a mount belongs to the host's root, in reach of others */
+    struct mounts mounts;
     char stage[CAY_MAX_PATH];
 };
-
-static void parts_done(struct parts *parts)
-{
-    for (size_t i = 0; i < parts->n_binds; i++)
-        close_fd(&parts->binds[i].source);
-}
-
-static int by_target(const void *a, const void *b)
-{
-    return strcmp(((const struct jail_bind *)a)->target, ((const struct jail_bind *)b)->target);
-}
-
-/* Sources are resolved once, here; what they resolve to is what is mounted, whatever happens
- * meanwhile. */
-/* Whether anybody but root can get at what lies below. Only a parent that is root's, and closed to
- * its group and all others, closes the way (with an access list the group's bits are its mask). The
- * directory itself does not count, as the sandbox may change its mode. */
-static bool others_reach(int fd)
-{
-    char link[32], path[CAY_MAX_PATH];
-    struct stat st;
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof(path) - 1);
-    if (n <= 0)
-        return true;
-    path[n] = 0;
-    for (char *slash = strrchr(path, '/'); slash && slash != path; slash = strrchr(path, '/')) {
-        *slash = 0;
-        if (stat(path, &st) < 0)
-            return true;
-        if (st.st_uid == 0 && !(st.st_mode & (S_IXGRP | S_IXOTH)))
-            return false;
-    }
-    return true;
-}
-
-/* Root and the groups that a distribution gives rights to: a set-id file of theirs is worth having.
- */
-static bool is_system(const struct stat *st)
-{
-    return st->st_uid < FIRST_ORDINARY || st->st_gid < FIRST_ORDINARY;
-}
-
-static int open_binds(struct keeper *k, struct parts *parts, struct cay_error *err)
-{
-    const struct cay_spec *spec = &k->spec.spec;
-    for (size_t i = 0; i < spec->n_mounts; i++) {
-        const struct cay_mount *mount = &spec->mounts[i];
-        struct stat st;
-        autofd int fd = open(mount->source, O_PATH | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &st) < 0)
-            return cay_fail_errno(err, errno, "mount source %s", mount->source);
-        if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-            return cay_fail(err, CAY_E_INVALID,
-                            "mount source %s is neither a directory nor a plain file",
-                            mount->source);
-        if (k->cay.privileged && !mount->read_only && is_system(&st) && others_reach(fd))
-            parts->no_setid = true;
-        parts->binds[parts->n_binds++] = (struct jail_bind){
-            .source = steal_fd(&fd),
-            .target = mount->target,
-            .read_only = mount->read_only,
-            .uid = st.st_uid,
-            .gid = st.st_gid,
-        };
-    }
-    /* A parent's path is the beginning of its child's, so it sorts first. */
-    qsort(parts->binds, parts->n_binds, sizeof(*parts->binds), by_target);
-    return 0;
-}
 
 static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
     if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0 ||
-        open_binds(k, parts, err) < 0)
+        mounts_open(&k->spec.spec, k->cay.privileged, &parts->mounts, err) < 0)
         return -1;
     for (size_t i = 0; i < parts->image.n_layers; i++)
         parts->overlays[i] = (struct jail_overlay){
@@ -129,7 +57,9 @@ static int plan_ids(struct keeper *k, struct jail_plan *plan, struct cay_error *
         ids_rootless(plan);
         return 0;
     }
-    k->id_range = ids_claim(k->cay.run, k->id, err);
+    /* A late plan (keeper_bind) has them already. */
+    if (!k->id_range)
+        k->id_range = ids_claim(k->cay.run, k->id, err);
     if (!k->id_range)
         return -1;
     plan->uids[0] = plan->gids[0] = (struct jail_map){0, ids_base(k->id_range), JAIL_IDS};
@@ -173,7 +103,7 @@ static int plan_disk(struct keeper *k, struct jail_plan *plan, struct cay_error 
     plan->inodes = spec->inodes;
     plan->scratch_bytes = spec->memory / 2;
     plan->disk = -1;
-    if (!k->cay.privileged || spec->disk <= spec->memory / 2)
+    if (spec_disk_in_memory(spec, k->cay.privileged))
         return 0;
     plan->disk = k->disk = disk_make(k->cay.sandboxes, spec->disk, spec->inodes, err);
     return plan->disk < 0 ? -1 : 0;
@@ -204,9 +134,26 @@ static int finish_our_side(void *data, int init, struct cay_error *err)
     if (cgroup_finish(&k->cgroup, err) < 0 || client_listen(k, err) < 0)
         return -1;
     link_start(k, init);
-    /* If it is large it must wait until init reads: see main.c. */
-    if (k->spec.size + k->creator->chan.in.size < EARLY_MAX)
+    /* If it is large it must wait until init reads: see main.c. So must the name of a prepared
+     * sandbox. */
+    if (!k->parked && k->spec.size + k->creator->chan.in.size < EARLY_MAX)
         client_serve(k->creator);
+    return 0;
+}
+
+/* Bind mounts belong to the sandbox's user, whoever that is in its image. */
+static int plan_user(struct keeper *k, const struct cay_spec *spec, const struct image *image,
+                     struct jail_plan *plan, struct cay_error *err)
+{
+    if (!plan->n_binds)
+        return 0;
+    if (ids_of_user(image->layers[0].lower, spec->user, &plan->user_uid, &plan->user_gid, err) < 0)
+        return -1;
+    if (!k->cay.privileged && plan->user_uid != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "without root a mount belongs to the sandbox's root; leave out the "
+                        "user '%s', or run cay as root",
+                        spec->user);
     return 0;
 }
 
@@ -214,16 +161,16 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
     const struct cay_spec *spec = &k->spec.spec;
     struct jail_plan plan = {
-        .hostname = k->id,
+        .hostname = parse_id_name(k->id),
         .stage = parts->stage,
         .overlays = parts->overlays,
         .n_overlays = parts->image.n_layers,
-        .binds = parts->binds,
-        .n_binds = parts->n_binds,
+        .binds = parts->mounts.binds,
+        .n_binds = parts->mounts.n,
         .memory = spec->memory,
         .cpus_milli = spec->cpus,
         .fds = spec->fds,
-        .no_setid = parts->no_setid,
+        .no_setid = k->no_setid,
         .privileged = k->cay.privileged,
         .private_fds = {k->creator->chan.sock, k->status_fd},
         .meanwhile = finish_our_side,
@@ -236,16 +183,8 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
             err, CAY_E_UNSUPPORTED,
             "the profile 'nested' cannot have a writable mount that belongs to the system; "
             "mount it :ro, or give the directory to an ordinary user");
-    if (parts->n_binds && ids_of_user(parts->image.layers[0].lower, spec->user, &plan.user_uid,
-                                      &plan.user_gid, err) < 0)
-        return -1;
-    if (parts->n_binds && !plan.privileged && plan.user_uid != 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED,
-                        "without root a mount belongs to the sandbox's root; leave out the "
-                        "user '%s', or run cay as root",
-                        spec->user);
-    if (plan_ids(k, &plan, err) < 0 || plan_cgroup(k, &plan, err) < 0 ||
-        plan_disk(k, &plan, err) < 0)
+    if (plan_user(k, spec, &parts->image, &plan, err) < 0 || plan_ids(k, &plan, err) < 0 ||
+        plan_cgroup(k, &plan, err) < 0 || plan_disk(k, &plan, err) < 0)
         return -1;
     int started = jail_start(&plan, &k->jail, err);
     close_fd(&k->disk);
@@ -255,10 +194,76 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
 int keeper_setup(struct keeper *k, struct cay_error *err)
 {
     struct parts parts = {0};
-    int result = open_parts(k, &parts, err) < 0 ? -1 : start(k, &parts, err);
-    parts_done(&parts);
+    int result = open_parts(k, &parts, err);
+    /* A prepared one is told; others see from their mounts. */
+    k->no_setid |= parts.mounts.no_setid;
+    if (result == 0)
+        result = start(k, &parts, err);
+    if (result == 0 && k->parked)
+        result = jail_hold(&k->jail, k->cay.privileged, err);
+    mounts_done(&parts.mounts);
     return result;
 }
+
+/* ---- a prepared sandbox gets its spec -------------------------------------------------------- */
+
+static int late_limits(struct keeper *k, const struct cay_spec *spec, struct cay_error *err)
+{
+    const struct cay_spec *old = &k->spec.spec;
+    const struct cgroup_limits limits = {
+        .memory = spec->memory, .cpus_milli = spec->cpus, .pids = spec->pids};
+    /* Without them, the number of processes is a limit of init's own. */
+    if (k->cgroup.kind == CGROUP_NONE &&
+        (spec->cpus || spec->memory != old->memory || spec->pids != old->pids))
+        return cay_fail(err, CAY_E_UNSUPPORTED, "there are no cgroups");
+    if (cgroup_adjust(&k->cgroup, &limits, err) < 0)
+        return -1;
+    if ((spec->memory != old->memory || spec->cpus != old->cpus) &&
+        jail_figures(&k->jail, spec->memory, spec->cpus) < 0)
+        return cay_fail_errno(err, errno, "cannot tell the sandbox its limits");
+    return 0;
+}
+
+static int late_jail(struct keeper *k, const struct cay_spec *spec, const struct mounts *mounts,
+                     struct cay_error *err)
+{
+    const struct jail_plan made = {.disk_bytes = k->spec.spec.disk, .inodes = k->spec.spec.inodes};
+    struct image image;
+    struct jail_plan plan = {
+        .hostname = parse_id_name(spec->id),
+        .binds = mounts->binds,
+        .n_binds = mounts->n,
+        .disk_bytes = spec->disk,
+        .inodes = spec->inodes,
+        .privileged = k->cay.privileged,
+    };
+    if (plan.n_binds && image_open(k->cay.state_path, k->image, &image, err) < 0)
+        return -1;
+    if (plan_user(k, spec, &image, &plan, err) < 0 || plan_ids(k, &plan, err) < 0)
+        return -1;
+    return jail_late(&k->jail, &made, &plan, err);
+}
+
+int keeper_bind(struct keeper *k, const struct cay_spec *spec, struct cay_error *err)
+{
+    const struct cay_spec *old = &k->spec.spec;
+    automounts struct mounts mounts = {0};
+    bool in_memory = spec_disk_in_memory(spec, k->cay.privileged);
+    bool same_disk = in_memory == spec_disk_in_memory(old, k->cay.privileged) &&
+                     (in_memory || (spec->disk == old->disk && spec->inodes == old->inodes &&
+                                    spec->memory == old->memory));
+    /* The creator has compared keys (create_key); this is what would be wrong if it had not. */
+    if (spec->profile != old->profile || !same_disk || !spec->cpus != !old->cpus ||
+        spec->fds != old->fds || strcmp(spec->network, old->network) != 0)
+        return cay_fail(err, CAY_E_CONFLICT, "it was prepared for another spec");
+    if (mounts_open(spec, k->cay.privileged, &mounts, err) < 0)
+        return -1;
+    if (mounts.no_setid != k->no_setid)
+        return cay_fail(err, CAY_E_CONFLICT, "it was prepared for other mounts");
+    return late_limits(k, spec, err) < 0 ? -1 : late_jail(k, spec, &mounts, err);
+}
+
+/* ---- back to nothing ------------------------------------------------------------------------- */
 
 void keeper_undo(struct keeper *k)
 {
@@ -272,4 +277,7 @@ void keeper_undo(struct keeper *k)
     unlinkat(k->run_dir, "status", 0);
     if (unlinkat(k->cay.run, k->id, AT_REMOVEDIR) < 0)
         cay_remove_tree_at(k->cay.run, k->id);
+    /* The name that it was prepared under stood for all of this until now. */
+    if (k->instance)
+        cay_remove_tree_at(k->cay.run, k->instance);
 }

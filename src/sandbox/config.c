@@ -92,7 +92,10 @@ void config_apply(const struct config *config, struct cay_spec *spec)
     DEFAULT(env);
     DEFAULT(labels);
 #undef DEFAULT
-    if (!spec->n_mounts) {
+    /* What a tenant mounts is judged by the operator policy before it comes here: nothing is added
+     * behind its back. */
+    bool tenant = spec->id && strchr(spec->id, '~');
+    if (!spec->n_mounts && !tenant) {
         spec->mounts = from->mounts;
         spec->n_mounts = from->n_mounts;
     }

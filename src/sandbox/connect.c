@@ -3,6 +3,7 @@
  * Reaching a keeper: connect, ask, take the answer; and saying clearly why that was not possible.
  */
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "jail/sys.h"
 #include "sandbox/record.h"
@@ -71,24 +72,58 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
                     status.reason ? status.reason : "no reason known");
 }
 
-int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err)
+int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err)
+{
+    enum life life = sandbox_life(cay, id);
+    if (life != LIFE_KEPT)
+        return explain(cay, id, life, err);
+    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", id);
+}
+
+/* 1: connected; 0: not now, it is being made or has no room for one more caller; -1: never again.
+ */
+static int try_connect(struct cay *cay, const char *id, int flags, int *out, struct cay_error *err)
 {
     struct sockaddr_un address;
-    autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    autofd int hold = -1;
+    autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     if (sock < 0)
         return cay_fail_errno(err, errno, "cannot make a socket");
-    if (home_ctl_address(sandbox->cay, sandbox->id, &address, err) < 0)
+    if (home_ctl_address(cay, id, &address, &hold, err) < 0)
         return -1;
+    if (connect(sock, (struct sockaddr *)&address, sizeof(address)) == 0) {
+        *out = steal_fd(&sock);
+        return 1;
+    }
+    if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
+        return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", id);
+    enum life life = sandbox_life(cay, id);
+    return life == LIFE_KEPT ? 0 : explain(cay, id, life, err);
+}
+
+int sandbox_dial(struct cay *cay, const char *id, int *sock, struct cay_error *err)
+{
+    const char *checked;
+    if (parse_id(id, &checked, err) < 0)
+        return -1;
+    int connected = parse_id_reserved(id) ? explain(cay, id, LIFE_NONE, err)
+                                          : try_connect(cay, id, SOCK_NONBLOCK, sock, err);
+    if (connected == 0)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "sandbox '%s' is being made", id);
+    return connected < 0 ? -1 : 0;
+}
+
+int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err)
+{
     for (int i = 0; i < READY_TRIES; i++) {
-        if (connect(sock, (struct sockaddr *)&address, sizeof(address)) == 0) {
-            chan_init(out, steal_fd(&sock));
+        int sock;
+        int connected = try_connect(sandbox->cay, sandbox->id, 0, &sock, err);
+        if (connected < 0)
+            return -1;
+        if (connected > 0) {
+            chan_init(out, sock);
             return 0;
         }
-        if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
-            return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", sandbox->id);
-        enum life life = sandbox_life(sandbox->cay, sandbox->id);
-        if (life != LIFE_KEPT)
-            return explain(sandbox->cay, sandbox->id, life, err);
         nanosleep(&(struct timespec){.tv_nsec = READY_PAUSE_NS}, NULL);
     }
     return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' does not answer",
@@ -134,11 +169,7 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
         msg_done(answer);
     } else {
         /* It died between our question and its answer. */
-        enum life life = sandbox_life(sandbox->cay, sandbox->id);
-        if (life == LIFE_KEPT)
-            cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", sandbox->id);
-        else
-            explain(sandbox->cay, sandbox->id, life, err);
+        sandbox_explain(sandbox->cay, sandbox->id, err);
     }
     chan_done(chan);
     return -1;

@@ -3,12 +3,14 @@
  * Creating a sandbox. Intent first: the locked run directory, then the record, then the keeper is
  * told, which makes everything else. The lock is taken by the creator and shared with the keeper,
  * so from the first moment on somebody alive holds it, and when nobody does the remains may be
- * swept.
+ * swept. A prepared sandbox (prepare.c) has its keeper already; the rest is the same.
  */
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/sock.h"
 #include "base/util.h"
 #include "sandbox/config.h"
+#include "sandbox/create.h"
 #include "sandbox/image.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
@@ -21,12 +23,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* The descriptor that a keeper is born with: see src/keeper/main.c. */
-#define KEEPER_CREATOR 3
-
-extern char **environ;
-
-static void random_id(char out[CAY_MAX_ID])
+void create_random(char out[13])
 {
     unsigned char bytes[6];
     cay_random(bytes, sizeof(bytes));
@@ -34,82 +31,9 @@ static void random_id(char out[CAY_MAX_ID])
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The address sanitizer's own vfork cannot be nested. */
-#ifdef __SANITIZE_ADDRESS__
-#define vfork fork
-#endif
-
-/* ---- the keeper process ---------------------------------------------------------------------- */
-
-struct launch {
-    char program[CAY_MAX_PATH];
-    char *argv[3];
-    int creator; /* above every target number */
-};
-
-/* Runs in memory shared with the parent: nothing but system calls. */
-__attribute__((noinline, noreturn)) static void exec_keeper(const struct launch *launch)
-{
-    setsid();
-    if (dup2(launch->creator, KEEPER_CREATOR) >= 0)
-        execve(launch->program, launch->argv, environ);
-    _exit(127);
-}
-
-/*
- * The keeper must be nobody's child: a program that uses the library should neither find a zombie
- * nor have to wait for it. Two vforks, so that no memory is copied; the one in the middle is gone
- * at once.
- */
-static int launch_keeper(const struct launch *launch)
-{
-    sigset_t all, old;
-    int status = 0;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &old);
-    pid_t middle = vfork();
-    if (middle == 0) {
-        pid_t keeper = vfork();
-        if (keeper == 0)
-            exec_keeper(launch);
-        _exit(keeper < 0);
-    }
-    int eno = errno;
-    while (middle > 0 && waitpid(middle, &status, 0) < 0)
-        if (errno != EINTR)
-            break;
-    sigprocmask(SIG_SETMASK, &old, NULL);
-    errno = eno;
-    return middle < 0 || status != 0 ? -1 : 0;
-}
-
-/* It waits for the spec; if none comes, because the id is taken, say, it goes. */
-static int start_keeper(const char *id, int *creator, struct cay_error *err)
-{
-    struct launch launch = {.argv = {"cay-keeper", (char *)id, NULL}};
-    const char *dir = getenv("CAY_LIBEXEC_DIR");
-    int pair[2];
-    snprintf(launch.program, sizeof(launch.program), "%s/cay-keeper",
-             dir && *dir ? dir : CAY_LIBEXEC_DIR);
-    if (access(launch.program, X_OK) < 0)
-        return cay_fail_errno(
-            err, errno, "cannot find the keeper %s (is cay installed? $CAY_LIBEXEC_DIR says where)",
-            launch.program);
-    if (sock_pair(pair) < 0)
-        return cay_fail_errno(err, errno, "cannot make a socket pair");
-    autofd int ours = pair[0], theirs = pair[1];
-    autofd int high = fcntl(theirs, F_DUPFD_CLOEXEC, 16);
-    launch.creator = high;
-    if (high < 0 || launch_keeper(&launch) < 0)
-        return cay_fail_errno(err, errno, "cannot start the keeper");
-    *creator = steal_fd(&ours);
-    return 0;
-}
-
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-/* The run directory with its lock. 1: ours; 0: there is one already; -1. */
-static int claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
+int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
     if (mkdirat(cay->run, id, 0700) < 0)
         return errno == EEXIST ? 0
@@ -141,7 +65,9 @@ static int write_record(struct cay *cay, const struct spec *spec, struct cay_err
         return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
     }
     autofd int dir = home_open(cay->sandboxes, id);
-    if (dir >= 0 && record_write_at(dir, "spec", spec->bytes, spec->size, true, err) == 0)
+    /* Not synced: no sandbox survives the host. What a power loss leaves of its record is whole, or
+     * told to be damaged. */
+    if (dir >= 0 && record_write_at(dir, "spec", spec->bytes, spec->size, false, err) == 0)
         return 0;
     cay_remove_tree_at(cay->sandboxes, id);
     return -1;
@@ -152,8 +78,10 @@ struct order {
     struct spec spec;
     const char *image; /* what the spec's image stands for; borrowed from the config */
     const struct cay_exec *exec;
-    bool started; /* the command's request was sent */
-    int creator;  /* to a keeper that waits for the spec; -1: none was started yet */
+    bool started;              /* the command's request was sent */
+    int creator;               /* to a keeper that waits for the spec; -1: none was started yet */
+    char instance[CAY_MAX_ID]; /* of a prepared one; "": it was started for this */
+    bool existed;
 };
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
@@ -208,6 +136,21 @@ static int await_ready(struct cay *cay, struct order *order, int status, struct 
     return -1;
 }
 
+/* The prepared sandbox was not to be had: it has died, or something that it cannot do was found out
+ * late. Whatever it left in our directory, the next keeper must not find. */
+static int start_over(struct cay *cay, struct order *order, int status, struct cay_error *err)
+{
+    const char *id = order->spec.spec.id;
+    autofd int dir = home_open(cay->run, id);
+    if (!order->instance[0] || dir < 0)
+        return -1;
+    close_fd(&order->creator);
+    (void)sandbox_life(cay, order->instance);
+    order->instance[0] = 0;
+    unlinkat(dir, "ctl", 0);
+    return launch_keeper(id, &order->creator, err) < 0 ? -1 : await_ready(cay, order, status, err);
+}
+
 static int create_new(struct cay *cay, struct order *order, int status, struct cay_sandbox **out,
                       struct cay_error *err)
 {
@@ -215,7 +158,8 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
     autofd int locked = status;
     struct cay_sandbox *sandbox = sandbox_new(cay, spec->spec.id, err);
     bool recorded = sandbox && write_record(cay, spec, err) == 0;
-    if (recorded && await_ready(cay, order, locked, err) == 0) {
+    if (recorded &&
+        (await_ready(cay, order, locked, err) == 0 || start_over(cay, order, locked, err) == 0)) {
         sandbox->ephemeral = spec->spec.ephemeral;
         sandbox->owner = true;
         atomic_store(&sandbox->creator, steal_fd(&order->creator));
@@ -259,7 +203,7 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
     const struct spec *spec = &order->spec;
     int status = -1;
     for (int i = 0; i < 300; i++) {
-        int claimed = claim(cay, spec->spec.id, &status, err);
+        int claimed = create_claim(cay, spec->spec.id, &status, err);
         if (claimed < 0)
             return -1;
         if (claimed > 0)
@@ -267,6 +211,7 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         /* Kept: take it. Otherwise looking at it has swept it, and it is free now or soon. */
         if (sandbox_life(cay, spec->spec.id) == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
+            order->existed = taken == 0;
             if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)
                 return taken;
         }
@@ -276,27 +221,40 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
                     "what is left of an earlier sandbox '%s' cannot be removed yet", spec->spec.id);
 }
 
-static int create(struct cay *cay, const struct cay_spec *given, struct order *order,
-                  struct cay_sandbox **out, struct cay_error *err)
+int create_check(struct cay *cay, const struct cay_spec *given, struct config *config,
+                 struct spec *out, const char **image, struct cay_error *err)
 {
     char id[CAY_MAX_ID];
-    autoconfig struct config config = {0};
     struct cay_spec wanted = *given;
-    if (config_load(cay, &config, err) < 0)
+    if (config_load(cay, config, err) < 0)
         return -1;
-    config_apply(&config, &wanted);
+    config_apply(config, &wanted);
     if (!wanted.id) {
-        random_id(id);
+        create_random(id);
         wanted.id = id;
     }
-    if (spec_make(&wanted, &order->spec, err) < 0)
+    if (spec_make(&wanted, out, err) < 0)
         return -1;
-    const struct cay_spec *spec = &order->spec.spec;
-    order->image = config_image(&config, spec->image);
-    int created = image_check(order->image, spec->image, err);
+    *image = config_image(config, out->spec.image);
+    if (image_check(*image, out->spec.image, err) == 0)
+        return 0;
+    spec_done(out);
+    return -1;
+}
+
+static int create(struct cay *cay, const struct cay_spec *given, struct prepared *ready,
+                  struct order *order, struct cay_sandbox **out, struct cay_error *err)
+{
+    autoconfig struct config config = {0};
+    int created = given->id && parse_id_reserved(given->id)
+                      ? cay_fail(err, CAY_E_INVALID, "ids with '" PARSE_POOL "' are not for you")
+                      : create_check(cay, given, &config, &order->spec, &order->image, err);
+    if (created == 0 && ready)
+        order->creator = prepare_take(cay, ready, &order->spec.spec, order->image, order->instance);
+    prepare_free(ready);
     /* The keeper starts while we claim the id, on another CPU if there is one. */
-    if (created == 0)
-        created = start_keeper(spec->id, &order->creator, err);
+    if (created == 0 && order->creator < 0)
+        created = launch_keeper(order->spec.spec.id, &order->creator, err);
     if (created == 0)
         created = claim_or_take(cay, order, out, err);
     close_fd(&order->creator);
@@ -304,12 +262,21 @@ static int create(struct cay *cay, const struct cay_spec *given, struct order *o
     return created;
 }
 
-int cay_create(struct cay *cay, const struct cay_spec *spec, struct cay_sandbox **out,
-               struct cay_error *err)
+int create_from(struct cay *cay, const struct cay_spec *spec, struct prepared *ready,
+                struct cay_sandbox **out, bool *existed, struct cay_error *err)
 {
     struct cay_error own;
     struct order order = {.creator = -1};
-    return create(cay, spec, &order, out, err ? err : &own);
+    int created = create(cay, spec, ready, &order, out, err ? err : &own);
+    if (created == 0 && existed)
+        *existed = order.existed;
+    return created;
+}
+
+int cay_create(struct cay *cay, const struct cay_spec *spec, struct cay_sandbox **out,
+               struct cay_error *err)
+{
+    return create_from(cay, spec, NULL, out, NULL, err);
 }
 
 int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct cay_exec *exec,
@@ -320,7 +287,7 @@ int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct 
     struct cay_sandbox *sandbox = NULL;
     if (!err)
         err = &own;
-    if (exec_check(exec, err) < 0 || create(cay, spec, &order, &sandbox, err) < 0)
+    if (exec_check(exec, err) < 0 || create(cay, spec, NULL, &order, &sandbox, err) < 0)
         return -1;
     int started =
         order.started ? exec_adopt(sandbox, proc, err) : cay_start(sandbox, exec, proc, err);

@@ -125,18 +125,20 @@ int home_open(int parent, const char *id)
     return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out,
+int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,
                      struct cay_error *err)
 {
+    *hold = -1;
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s/ctl", cay->run_path, id);
     if (n >= 0 && (size_t)n < sizeof(out->sun_path))
         return 0;
-    /* Too long for a socket address: by way of the open directory. */
-    n = snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/%s/ctl", cay->run, id);
-    if (n < 0 || (size_t)n >= sizeof(out->sun_path))
-        return cay_fail(err, CAY_E_INVALID, "the path of the run directory is too long: %s",
-                        cay->run_path);
+    /* Too long for a socket address: by way of the open directory. One that is not there is told by
+     * the connect. */
+    *hold = home_open(cay->run, id);
+    if (*hold < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, "cannot open %s/%s", cay->run_path, id);
+    snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/ctl", *hold);
     return 0;
 }
 

@@ -30,9 +30,10 @@ struct cay {
 bool home_privileged(void);
 /* Opens <state>/sandboxes/<id> or <run>/<id>; -1 with errno. */
 int home_open(int parent, const char *id);
-/* The keeper's socket address below <run>. */
+/* The keeper's socket address below <run>. One that is too long goes by way of a descriptor, `hold`
+ * (-1: none), to be closed when the address was used. */
 struct sockaddr_un;
-int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out,
+int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,
                      struct cay_error *err);
 /* The name of its cgroup: the id, and for a run directory of one's own also which: ids are unique
  * only there. */

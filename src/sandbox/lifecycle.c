@@ -15,7 +15,7 @@ int cay_get(struct cay *cay, const char *id, struct cay_sandbox **out, struct ca
     const char *checked;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    if (sandbox_life(cay, id) == LIFE_NONE)
+    if (parse_id_reserved(id) || sandbox_life(cay, id) == LIFE_NONE)
         return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
     struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
     if (!sandbox)
@@ -120,7 +120,7 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
     struct cay_sandbox *sandbox = NULL;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    enum life life = sandbox_life(cay, id);
+    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id);
     if (life == LIFE_NONE)
         return force
                    ? 0

@@ -118,6 +118,10 @@ static int scan_run(struct cay *cay, struct listing *listing, const struct cay_f
     for (struct dirent *e; result == 0 && (e = readdir(stream));) {
         if (strcmp(e->d_name, "ids") == 0 || parse_id(e->d_name, &id, NULL) < 0)
             continue;
+        if (parse_id_reserved(e->d_name)) {
+            (void)sandbox_life(cay, e->d_name); /* nobody's yet; if it is dead it is swept */
+            continue;
+        }
         int kept = add_kept(cay, listing, e->d_name, filter, &buf, err);
         if (kept < 0)
             result = -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The library's inside: a handle, how it reaches its keeper, and what is done about dead keepers.
- * Shared by the files of src/sandbox only; programs use <cay/cay.h>.
+ * For the files of src/sandbox, and for the daemon, which cannot wait for an answer as the calls of
+ * <cay/cay.h> do.
  */
 #ifndef CAY_SANDBOX_SANDBOX_H
 #define CAY_SANDBOX_SANDBOX_H
@@ -30,8 +31,16 @@ struct cay_sandbox {
 struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err);
 void sandbox_unref(struct cay_sandbox *sandbox);
 
-/* Connects to the keeper. NOT_FOUND, GONE (with how it ended), or a channel to be given to
- * chan_done. */
+/*
+ * Connects to the keeper without waiting for anything: a connected, non-blocking socket. NOT_FOUND,
+ * GONE (with how it ended), or UNAVAILABLE: it is being made, or busy; try again in a moment.
+ */
+int sandbox_dial(struct cay *cay, const char *id, int *sock, struct cay_error *err);
+/* Why the keeper hung up: always -1, with GONE and how the sandbox ended, NOT_FOUND, or, if it
+ * lives, UNAVAILABLE. */
+int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err);
+/* Connects to the keeper, and waits for one that is being made. NOT_FOUND, GONE (with how it
+ * ended), or a channel to be given to chan_done. */
 int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err);
 /* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then
  * chan_done. */
@@ -53,6 +62,26 @@ struct msg exec_request(const struct cay_exec *exec);
 /* The EXEC was sent on the creator's connection already: takes its answer, and lends the
  * connection. */
 int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_error *err);
+
+/* launch.c: starts a keeper, which waits for the spec on `creator`; if none comes, because the id
+ * is taken, say, it goes. */
+int launch_keeper(const char *id, int *creator, struct cay_error *err);
+
+/* create.c: the parts of it that prepare.c needs. */
+struct config;
+void create_random(char out[13]); /* hex digits */
+/* The run directory with its lock. 1: ours; 0: there is one already; -1. */
+int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err);
+/* The spec as it counts, with all defaults. The image is borrowed from the config, which is to be
+ * freed in any case. */
+int create_check(struct cay *cay, const struct cay_spec *given, struct config *config,
+                 struct spec *out, const char **image, struct cay_error *err);
+
+/* prepare.c: if it is ready and can become this, the connection to its keeper, and its name; else
+ * -1. It is left to prepare_free in any case. */
+struct prepared;
+int prepare_take(struct cay *cay, struct prepared *prepared, const struct cay_spec *spec,
+                 const char *image, char instance[CAY_MAX_ID]);
 
 enum life {
     LIFE_NONE,  /* no such sandbox */

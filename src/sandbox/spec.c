@@ -323,6 +323,11 @@ void spec_done(struct spec *spec)
     *spec = (struct spec){0};
 }
 
+bool spec_disk_in_memory(const struct cay_spec *spec, bool privileged)
+{
+    return !privileged || spec->disk <= spec->memory / 2;
+}
+
 const char *spec_difference(const struct spec *a, const struct spec *b)
 {
     if (a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0)

@@ -25,6 +25,9 @@ int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error
 void spec_done(struct spec *spec);
 #define autospec __attribute__((cleanup(spec_done)))
 
+/* Whether what it writes is kept in memory, while that leaves room for the processes; else, as
+ * root, it gets a file system of its own. */
+bool spec_disk_in_memory(const struct cay_spec *spec, bool privileged);
 /* The name of the first field that differs; NULL if they are the same. */
 const char *spec_difference(const struct spec *a, const struct spec *b);
 /* As members of a JSON object, without the braces. */

@@ -18,6 +18,8 @@ struct status {
     uint64_t id_range;  /* 1 + the number of its range of user ids; 0: none */
     uint64_t ephemeral; /* leaves no record */
     const char *const *labels;
+    /* The name that it was prepared under, which its cgroup and its ids have; NULL: its own. */
+    const char *instance;
 };
 
 int status_encode(const struct status *status, struct cay_buf *out);

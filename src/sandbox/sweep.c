@@ -6,6 +6,7 @@
  * the keeper.
  */
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "jail/cgroup.h"
 #include "sandbox/record.h"
@@ -21,6 +22,9 @@
 /* A run directory without a lock is left alone this long: its creator may just be about
  * to take it. */
 #define GRACE_S 2
+/* While another sweeps the instance of a sandbox: half a second. */
+#define INSTANCE_TRIES 500
+#define INSTANCE_PAUSE_NS 1000000
 
 static void write_lost(struct cay *cay, const char *id, const struct status *last, bool known)
 {
@@ -73,6 +77,26 @@ static void release_range(struct cay *cay, const char *id, const struct status *
         closedir(stream);
 }
 
+/*
+ * What a prepared sandbox is made of has the name of the instance, which has a lock of its own:
+ * sweeping that is somebody's already, or ours. False: it is not done yet.
+ */
+static bool sweep_instance(struct cay *cay, const char *instance)
+{
+    const char *checked;
+    if (!instance || parse_id(instance, &checked, NULL) < 0 || !parse_id_reserved(instance))
+        return true;
+    for (int i = 0; i < INSTANCE_TRIES; i++) {
+        bool kept = sandbox_life(cay, instance) == LIFE_KEPT;
+        if (faccessat(cay->run, instance, F_OK, 0) < 0)
+            return true;
+        if (!kept)
+            return false; /* something in it does not die */
+        nanosleep(&(struct timespec){.tv_nsec = INSTANCE_PAUSE_NS}, NULL);
+    }
+    return false;
+}
+
 void sandbox_sweep(struct cay *cay, const char *id, int status_fd)
 {
     struct cay_error err;
@@ -84,7 +108,7 @@ void sandbox_sweep(struct cay *cay, const char *id, int status_fd)
      * sweep. */
     char group[HOME_GROUP_SIZE];
     home_group_name(cay, id, group);
-    if (cgroup_sweep(group, &err) < 0)
+    if (!sweep_instance(cay, status.instance) || cgroup_sweep(group, &err) < 0)
         return;
     release_range(cay, id, &status);
     if (known && status.ephemeral)

@@ -36,7 +36,7 @@ ssize_t chan_fill(struct chan *chan)
 {
     drop_eaten(chan);
     /* Small messages are the rule: start small, grow while a large frame is coming in. */
-    size_t want = chan->in.size < 2048 ? 4096 : READ_SIZE;
+    size_t want = chan->in.size < 2048 ? 4096 : chan->read_max ? chan->read_max : READ_SIZE;
     char *room = buf_room(&chan->in, want);
     if (!room) {
         errno = ENOMEM;

@@ -15,6 +15,7 @@ struct chan {
     size_t eaten; /* bytes of the messages handed out so far; dropped by the next read */
     int fds[FRAME_MAX_FDS];
     size_t n_fds;
+    size_t read_max; /* bytes of one read; 0: a whole pipe. For who has very many channels */
 };
 
 void chan_init(struct chan *chan, int sock);

@@ -30,6 +30,10 @@ enum msg_type {
 
     /* ---- caller -> keeper */
 
+    /* the creator's first, if there is no sandbox yet that it is for: as OP_CREATE, but the spec is
+     * only like the one to come and ephemeral, and the status file is that of the instance; flags
+     * NO_SETID -> READY when it is prepared. Then OP_CREATE */
+    OP_PREPARE = 14,
     /* the creator's first: data = spec record, path = state directory, target = run directory,
      * name = image reference, + the locked status file -> READY */
     OP_CREATE = 15,
@@ -103,7 +107,8 @@ enum msg_type {
 
     /* ---- caller -> worker; each ends with OK or ERROR, and then the next may come */
 
-    /* path, offset, number (bytes at most; 0: all) -> DATA..., OK */
+    /* path, offset, number (bytes at most; 0: all), flags FOLLOW (first an ENTRY of the file that
+     * was opened) -> DATA..., OK */
     FS_READ = 96,
     /* path, mode; then DATA... and END -> OK; a lost connection leaves the old file */
     FS_WRITE,
@@ -162,7 +167,8 @@ enum msg_flag {
     MSG_F_IGNORE_CASE = 1 << 16,
     MSG_F_ABORT = 1 << 17,
     MSG_F_SUBREAPER = 1 << 18,
-    MSG_F_LAST = 1 << 19, /* EXEC: an ephemeral sandbox ends with this process */
+    MSG_F_LAST = 1 << 19,     /* EXEC: an ephemeral sandbox ends with this process */
+    MSG_F_NO_SETID = 1 << 20, /* PREPARE: for one with mounts that call for it */
 };
 
 struct msg {

@@ -11,6 +11,10 @@ TEST(names_and_http_come_from_the_table)
     assert_string_equal(cay_code_name(CAY_E_NOT_FOUND), "not_found");
     assert_int_equal(cay_code_http(CAY_E_NOT_FOUND), 404);
     assert_int_equal(cay_code_http(CAY_E_NO_SPACE), 507);
+    assert_int_equal(cay_code_http(CAY_E_UNAUTHORIZED), 401);
+    assert_string_equal(cay_code_name(CAY_E_UNAUTHORIZED), "unauthorized");
+    /* Programs of other versions know it by its number. */
+    assert_int_equal(CAY_E_NO_SPACE, 12);
     assert_string_equal(cay_code_name((enum cay_code)999), "internal");
     assert_int_equal(cay_code_http((enum cay_code) - 1), 500);
 }

@@ -120,14 +120,39 @@ TEST(pids_signals_modes)
 TEST(ids)
 {
     static const char *const good[] = {
-        "a", "0", "box-1", "a.b_c",
+        "a",
+        "0",
+        "box-1",
+        "a.b_c",
+        "123456789012345678901234567890123456789012345678901234567890123",
+        "acme~box",
+        "a-1~a.b_c",
+        "pool~0123456789ab",
+        "abcdefghijklmnopqrstuvwx~"
         "123456789012345678901234567890123456789012345678901234567890123"};
     static const char *const bad[] = {
-        "",    "-a",
-        ".",   "..",
-        "A",   "a/b",
-        "a b", "_a",
-        "a\n", "1234567890123456789012345678901234567890123456789012345678901234"};
+        "",
+        "-a",
+        ".",
+        "..",
+        "A",
+        "a/b",
+        "a b",
+        "_a",
+        "a\n",
+        "1234567890123456789012345678901234567890123456789012345678901234",
+        "~a",
+        "a~",
+        "a~~b",
+        "a~b~c",
+        "a.b~c",
+        "A~b",
+        "a~-b",
+        "-a~b",
+        "a~..",
+        "a/b~c",
+        "abcdefghijklmnopqrstuvwxy~a",
+        "a~1234567890123456789012345678901234567890123456789012345678901234"};
     const char *out = NULL;
     struct cay_error err;
     for (size_t i = 0; i < COUNT(good); i++) {
@@ -138,6 +163,16 @@ TEST(ids)
         assert_int_equal(parse_id(bad[i], &out, &err), -1);
         assert_error(err, CAY_E_INVALID, "bad id");
     }
+}
+
+TEST(id_parts)
+{
+    assert_string_equal(parse_id_name("box"), "box");
+    assert_string_equal(parse_id_name("acme~box"), "box");
+    assert_true(parse_id_reserved("pool~box"));
+    assert_false(parse_id_reserved("pool"));
+    assert_false(parse_id_reserved("pools~box"));
+    assert_false(parse_id_reserved("acme~pool"));
 }
 
 TEST(profiles)
@@ -205,6 +240,7 @@ int main(void)
         cmocka_unit_test(counts_and_cpus),
         cmocka_unit_test(pids_signals_modes),
         cmocka_unit_test(ids),
+        cmocka_unit_test(id_parts),
         cmocka_unit_test(profiles),
         cmocka_unit_test(environment_and_labels),
         cmocka_unit_test(mounts),

@@ -28,7 +28,7 @@ ENTRY, MATCH, CHANGE = 128, 129, 130
 PTY, FOLLOW, TREE, GROUP = 1, 1 << 3, 1 << 5, 1 << 6
 RECURSIVE, LITERAL, IGNORE_CASE, ABORT, SUBREAPER = 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18
 CODES = ("ok invalid denied not_found timeout conflict gone too_large limit internal unsupported "
-         "unavailable no_space").split()
+         "unavailable no_space unauthorized").split()
 
 NUMBERS = dict(flags=1, pid=2, signal=3, number=4, stream=5, offset=6, end=7, code=8, sys_errno=9, rows=17,
                cols=18, cpu_us=25, peak_memory=26, mode=32, uid=33, gid=34, size=35, mtime_ns=36, inode=37,

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/utf8.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The length of the character at `at`; 0 if there is none that is valid and whole. */
+static size_t character(const unsigned char *at, size_t left)
+{
+    /* Second bytes are narrower for some first ones: that is what keeps out overlong forms,
+     * surrogates and what is beyond the last plane. */
+    static const struct {
+        uint8_t first, last, low, high, size;
+    } forms[] = {
+        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
+        if (at[0] < forms[i].first || at[0] > forms[i].last)
+            continue;
+        size_t size = forms[i].size;
+        if (size > left || (size > 1 && (at[1] < forms[i].low || at[1] > forms[i].high)))
+            return 0;
+        for (size_t j = 2; j < size; j++)
+            if ((at[j] & 0xc0) != 0x80)
+                return 0;
+        return size;
+    }
+    return 0;
+}
+
+size_t utf8_valid(const char *text, size_t size)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t at = 0;
+    while (at < size) {
+        size_t n = character(bytes + at, size - at);
+        if (n == 0)
+            break;
+        at += n;
+    }
+    return at;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing beyond U+10FFFF. */
+#ifndef CAY_BASE_UTF8_H
+#define CAY_BASE_UTF8_H
+
+#include <stddef.h>
+
+/* The length of the longest beginning that is valid. */
+size_t utf8_valid(const char *text, size_t size);
+
+#endif

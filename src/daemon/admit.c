@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/admit.h"
+
+#include "base/err.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "daemon/journal.h"
+#include "daemon/log.h"
+#include "daemon/roster.h"
+#include "daemon/routes.h"
+#include "daemon/server.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- where it comes from --------------------------------------------------------------------- */
+
+static bool listed(const char *const *list, const char *value)
+{
+    for (; list && *list; list++)
+        if (strcasecmp(*list, value) == 0)
+            return true;
+    return false;
+}
+
+/* The name in a Host header, without port and brackets. */
+static bool host_name(const char *host, char out[256])
+{
+    size_t n;
+    if (host[0] == '[') {
+        host++;
+        n = strcspn(host, "]");
+    } else {
+        n = strcspn(host, ":");
+    }
+    if (n == 0 || n >= 256)
+        return false;
+    memcpy(out, host, n);
+    out[n] = 0;
+    return true;
+}
+
+struct header_count {
+    const char *name;
+    unsigned n;
+};
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    struct header_count *count = cls;
+    (void)kind;
+    (void)value;
+    count->n += strcasecmp(name, count->name) == 0;
+    return MHD_YES;
+}
+
+/*
+ * A page that made its own name point to this machine (DNS rebinding) still sends that name: only
+ * addresses, "localhost" and names that the operator listed are ours. The unix socket is out of any
+ * browser's reach.
+ */
+static int check_host(struct request *r, struct cay_error *err)
+{
+    unsigned char address[16];
+    char name[256];
+    struct header_count count = {.name = "Host"};
+    MHD_get_connection_values(r->mhd, MHD_HEADER_KIND, count_header, &count);
+    if (count.n > 1)
+        return cay_fail(err, CAY_E_INVALID, "the request has %u Host headers", count.n);
+    if (r->c->local)
+        return 0;
+    const char *host = request_header(r, "Host");
+    if (!host || !host_name(host, name))
+        return cay_fail(err, CAY_E_INVALID, "the request has no Host header");
+    if (strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
+        inet_pton(AF_INET6, name, address) == 1 || listed(r->d->settings.hosts, name))
+        return 0;
+    return cay_fail(err, CAY_E_DENIED,
+                    "this daemon is not called '%s'; add it to 'hosts' in cayd.conf", name);
+}
+
+/* A browser says which page a request is from. None may call unless it is listed. */
+static int check_origin(struct request *r, struct cay_error *err)
+{
+    const char *origin = request_header(r, "Origin"), *site = request_header(r, "Sec-Fetch-Site");
+    if (origin && !listed(r->d->settings.origins, origin))
+        return cay_fail(err, CAY_E_DENIED,
+                        "pages of '%.128s' may not call this daemon; add it to 'origins' in "
+                        "cayd.conf",
+                        origin);
+    if (!origin && site && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0)
+        return cay_fail(err, CAY_E_DENIED, "other sites may not call this daemon");
+    return 0;
+}
+
+void admit_cors(struct request *r)
+{
+    const char *origin = request_header(r, "Origin");
+    if (!origin || !listed(r->d->settings.origins, origin))
+        return;
+    reply_header(r, "Access-Control-Allow-Origin", origin);
+    reply_header(r, "Access-Control-Expose-Headers",
+                 "Content-Range, X-Cay-Mode, X-Cay-Mtime-Ns, X-Cay-Type");
+    reply_header(r, "Vary", "Origin");
+}
+
+static bool is_preflight(struct request *r)
+{
+    return strcmp(r->method, "OPTIONS") == 0 && request_header(r, "Origin") &&
+           request_header(r, "Access-Control-Request-Method");
+}
+
+/* ---- who asks -------------------------------------------------------------------------------- */
+
+static int identify(struct request *r, struct cay_error *err)
+{
+    static const char scheme[] = "Bearer ";
+    struct cay_error why;
+    const char *header = request_header(r, "Authorization");
+    if (!header && r->c->local) {
+        /* The socket is its owner's alone: who can open it can do all of this without us. */
+        snprintf(r->who.name, sizeof(r->who.name), "operator");
+        r->who.scopes = SCOPE_ALL;
+        r->is_operator = true;
+        return 0;
+    }
+    if (!header)
+        return cay_fail(err, CAY_E_UNAUTHORIZED,
+                        "a token is needed: send 'Authorization: Bearer ...'; 'cayd token add' "
+                        "makes one");
+    if (strncasecmp(header, scheme, strlen(scheme)) != 0)
+        return cay_fail(err, CAY_E_UNAUTHORIZED, "the Authorization header is not 'Bearer TOKEN'");
+    /* A token that was taken back ends at once. A file that cannot be read leaves the old ones. */
+    if (tokens_refresh(r->d->settings.tokens, &r->d->tokens, &why) < 0)
+        log_event(LOG_WARNING, "the tokens cannot be read again", "error", why.text, NULL);
+    if (tokens_find(r->d->tokens, header + strlen(scheme), cay_wall_ms(), &r->who, err) < 0)
+        return -1;
+    r->is_operator = r->who.tenant[0] == 0;
+    return 0;
+}
+
+static int check_scope(struct request *r, struct cay_error *err)
+{
+    if (!r->route->scope || (r->who.scopes & r->route->scope))
+        return 0;
+    snprintf(r->rule, sizeof(r->rule), "scope.%s", scope_name(r->route->scope));
+    return cay_fail(err, CAY_E_DENIED, "the token '%s' lacks the scope '%s'", r->who.name,
+                    scope_name(r->route->scope));
+}
+
+/* ---- on what --------------------------------------------------------------------------------- */
+
+int request_full_id(const struct request *r, const char *name, char out[CAY_MAX_ID],
+                    struct cay_error *err)
+{
+    const char *id;
+    if (parse_id(name, &id, err) < 0)
+        return -1;
+    if (!r->is_operator && strchr(name, '~'))
+        return cay_fail(err, CAY_E_INVALID, "the id '%s' must not have a '~'", name);
+    int n = r->is_operator ? snprintf(out, CAY_MAX_ID, "%s", name)
+                        : snprintf(out, CAY_MAX_ID, "%s~%s", r->who.tenant, name);
+    return n < CAY_MAX_ID ? 0 : cay_fail(err, CAY_E_INVALID, "the id '%s' is too long", name);
+}
+
+/* What cannot be the id of anything is not found, like any other id that is not there. */
+static int take_params(struct request *r, const struct route_params *params, struct cay_error *err)
+{
+    if (params->id[0] && request_full_id(r, params->id, r->id, NULL) < 0)
+        return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'", params->id);
+    if (params->pid[0] && parse_pid(params->pid, &r->pid, NULL) < 0)
+        return cay_fail(err, CAY_E_NOT_FOUND, "no process '%s'", params->pid);
+    return 0;
+}
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+static int check_room(struct request *r, struct cay_error *err)
+{
+    struct operator_refusal why = {0};
+    if (r->route->flags & ROUTE_UNBOUND)
+        return 0;
+    if (r->d->phase == DAEMON_DRAINING)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "the daemon is about to end; try again");
+    struct tenant *tenant = roster_tenant(r->d->roster, r->who.tenant);
+    if (!tenant)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    if (operator_check_quota(r->d->policy, r->who.tenant, "requests_max", tenant->requests, 1, &why,
+                             err) < 0) {
+        snprintf(r->rule, sizeof(r->rule), "%s", why.rule);
+        return -1;
+    }
+    tenant->requests++;
+    r->tenant = tenant;
+    return 0;
+}
+
+void admit_over(struct request *r)
+{
+    if (r->tenant)
+        r->tenant->requests--;
+    r->tenant = NULL;
+}
+
+static int not_allowed(struct request *r, const char *methods, struct cay_error *err)
+{
+    cay_fail(err, CAY_E_INVALID, "%s is not possible on %s; %s is", r->method, r->path, methods);
+    reply_error(r, err);
+    r->status = MHD_HTTP_METHOD_NOT_ALLOWED;
+    reply_header(r, "Allow", methods);
+    return 0;
+}
+
+int admit(struct request *r, struct cay_error *err)
+{
+    struct route_params params;
+    char methods[128];
+    if (check_host(r, err) < 0 || check_origin(r, err) < 0) {
+        r->d->metrics.denied++;
+        return -1;
+    }
+    if (is_preflight(r)) {
+        reply_empty(r, MHD_HTTP_NO_CONTENT);
+        reply_header(r, "Access-Control-Allow-Methods", "GET, HEAD, PUT, POST, PATCH, DELETE");
+        reply_header(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, Range");
+        reply_header(r, "Access-Control-Max-Age", "600");
+        return 0;
+    }
+    enum route_match match = routes_match(r->method, r->path, &r->route, &params, methods);
+    bool open = match == ROUTE_FOUND && (r->route->flags & ROUTE_OPEN);
+    if (match == ROUTE_FOUND)
+        r->route_index = routes_index(r->route);
+    if (!open && identify(r, err) < 0) {
+        r->d->metrics.unauthorized++;
+        return -1;
+    }
+    if (match == ROUTE_LATER)
+        return cay_fail(err, CAY_E_UNSUPPORTED, "%s is not part of this version", r->path);
+    if (match == ROUTE_OTHER_METHOD)
+        return not_allowed(r, methods, err);
+    if (match == ROUTE_NONE)
+        return cay_fail(err, CAY_E_NOT_FOUND, "no such path; 'GET /api/v1/version' is one");
+    if (check_scope(r, err) < 0) {
+        r->d->metrics.denied++;
+        journal_note(r, AUDIT_REFUSED, &(struct audit_detail){.rule = r->rule}, err);
+        return -1;
+    }
+    if (check_room(r, err) < 0 || take_params(r, &params, err) < 0)
+        return -1;
+    bool looks = strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0;
+    return looks ? 0 : journal_ready(r->d, err);
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes that live on without their caller: start, list, signal, feed, wait.
+ */
+#include "base/err.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "daemon/api.h"
+#include "daemon/call.h"
+#include "daemon/exec_body.h"
+#include "daemon/journal.h"
+#include "daemon/output.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PATIENCE_MS 10000
+/* As many processes as a keeper knows, with their commands escaped. */
+#define MAX_LIST (4u << 20)
+
+/* One question about a process. */
+struct ask {
+    struct call call;
+    struct request *r;
+    void (*message)(struct ask *ask, const struct msg *msg);
+    enum audit_action action;
+    bool audited, found, fed, eof;
+    uint64_t bytes;
+    struct audit_detail detail;
+    uint64_t pid, signal;
+    struct cay_buf out;
+};
+
+static void on_drop(struct request *r)
+{
+    struct ask *ask = r->op;
+    call_end(&ask->call);
+    buf_done(&ask->out);
+    free(ask);
+}
+
+static void fail(struct ask *ask, const struct cay_error *err)
+{
+    if (ask->audited)
+        journal_note(ask->r, ask->action, &ask->detail, err);
+    reply_error(ask->r, err);
+}
+
+static void on_message(struct call *call, const struct msg *msg)
+{
+    struct ask *ask = call->data;
+    struct cay_error err;
+    if (msg->type != MSG_ERROR) {
+        ask->message(ask, msg);
+        return;
+    }
+    msg_to_error(msg, &err);
+    fail(ask, &err);
+}
+
+static void on_lost(struct call *call, const struct cay_error *err)
+{
+    fail(call->data, err);
+}
+
+static void on_room(struct call *call)
+{
+    struct ask *ask = call->data;
+    request_wake(ask->r);
+}
+
+static const struct call_ops ops = {.message = on_message, .lost = on_lost, .room = on_room};
+
+static struct ask *ask_new(struct request *r, void (*message)(struct ask *, const struct msg *))
+{
+    struct ask *ask = calloc(1, sizeof(*ask));
+    if (!ask) {
+        struct cay_error err;
+        cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
+        reply_error(r, &err);
+        return NULL;
+    }
+    ask->r = r;
+    ask->message = message;
+    ask->out = CAY_BUF(MAX_LIST);
+    ask->pid = (uint64_t)r->pid;
+    ask->detail.pid = &ask->pid;
+    r->op = ask;
+    r->drop = on_drop;
+    return ask;
+}
+
+static void ask_go(struct ask *ask, const struct msg *request, uint64_t patience_ms)
+{
+    call_start(&ask->call, ask->r->d, ask->r->id, request, patience_ms, &ops, ask);
+}
+
+static void done_empty(struct ask *ask, const struct msg *msg)
+{
+    (void)msg;
+    if (ask->audited)
+        journal_note(ask->r, ask->action, &ask->detail, NULL);
+    reply_empty(ask->r, MHD_HTTP_NO_CONTENT);
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+struct start_query {
+    bool follow;
+};
+
+static const struct opt start_parameters[] = {
+    OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
+};
+
+static void done_started(struct ask *ask, const struct msg *msg)
+{
+    autobuf struct cay_buf body = CAY_BUF(256);
+    buf_str(&body, "{");
+    json_num(&body, "pid", msg->pid);
+    buf_str(&body, "}\n");
+    reply_json(ask->r, MHD_HTTP_CREATED, &body);
+}
+
+void proc_start(struct request *r)
+{
+    struct cay_error err;
+    struct exec_body body;
+    struct start_query query = {0};
+    if (input_query(r, start_parameters, CAY_COUNT(start_parameters), &query, &err) < 0 ||
+        exec_body(r, true, &body, &err) < 0 || exec_permit(r, &body, true, &err) < 0) {
+        reply_error(r, &err);
+        return;
+    }
+    struct msg request = exec_message(&body);
+    if (query.follow) {
+        output_exec(r, &request);
+        return;
+    }
+    struct ask *ask = ask_new(r, done_started);
+    if (!ask)
+        return;
+    request.flags |= MSG_F_DETACH;
+    ask_go(ask, &request, 0);
+}
+
+/* ---- list, get ------------------------------------------------------------------------------- */
+
+static void add_proc(struct cay_buf *out, const struct msg *msg)
+{
+    struct cay_proc_info info = {
+        .pid = (pid_t)msg->pid,
+        .running = msg->flags & MSG_F_RUNNING,
+        .pty = msg->flags & MSG_F_PTY,
+        .exit = exec_exit(msg),
+        .started_ms = msg->started_ms,
+        .output_start = msg->offset,
+        .output_end = msg->end,
+    };
+    snprintf(info.command, sizeof(info.command), "%s", msg->text ? msg->text : "");
+    json_comma(out);
+    buf_str(out, "{");
+    json_proc(out, &info);
+    buf_str(out, "}");
+}
+
+static void on_listed(struct ask *ask, const struct msg *msg)
+{
+    struct request *r = ask->r;
+    struct cay_error err;
+    if (msg->type == MSG_PROC) {
+        if (!r->pid || (pid_t)msg->pid == r->pid) {
+            ask->found = true;
+            add_proc(&ask->out, msg);
+        }
+        return;
+    }
+    if (!r->pid)
+        buf_str(&ask->out, "]}\n");
+    if (!r->pid || ask->found) {
+        reply_json(r, MHD_HTTP_OK, &ask->out);
+        return;
+    }
+    cay_fail(&err, CAY_E_NOT_FOUND, "no process %d in sandbox '%s'", (int)r->pid,
+             request_shown_id(r, r->id));
+    reply_error(r, &err);
+}
+
+void proc_list(struct request *r)
+{
+    struct cay_error err;
+    if (input_no_query(r, &err) < 0) {
+        reply_error(r, &err);
+        return;
+    }
+    struct ask *ask = ask_new(r, on_listed);
+    if (!ask)
+        return;
+    if (!r->pid)
+        buf_str(&ask->out, "{\"processes\":[");
+    ask_go(ask, &(struct msg){.type = OP_PROCS}, PATIENCE_MS);
+}
+
+void proc_get(struct request *r)
+{
+    proc_list(r);
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+struct signal_body {
+    int signal;
+    bool tree;
+};
+
+static const struct opt signal_fields[] = {
+    OPT("signal", 0, OPT_SIGNAL, offsetof(struct signal_body, signal), NULL, NULL),
+    OPT("tree", 0, OPT_FLAG, offsetof(struct signal_body, tree), NULL, NULL),
+};
+
+static void send_signal(struct request *r, int number, bool tree)
+{
+    struct ask *ask = ask_new(r, done_empty);
+    if (!ask)
+        return;
+    ask->audited = true;
+    ask->action = AUDIT_SIGNAL;
+    ask->signal = (uint64_t)number;
+    ask->detail.signal = &ask->signal;
+    const struct msg request = {.type = OP_SIGNAL,
+                                .pid = (uint64_t)r->pid,
+                                .signal = (uint64_t)number,
+                                .flags = tree ? MSG_F_TREE : 0};
+    ask_go(ask, &request, PATIENCE_MS);
+}
+
+void proc_signal(struct request *r)
+{
+    struct cay_error err;
+    struct signal_body body = {.signal = SIGTERM};
+    if (input_no_query(r, &err) < 0 ||
+        input_json(r, signal_fields, CAY_COUNT(signal_fields), &body, &err) < 0)
+        reply_error(r, &err);
+    else
+        send_signal(r, body.signal, body.tree);
+}
+
+void proc_kill(struct request *r)
+{
+    struct cay_error err;
+    if (input_no_query(r, &err) < 0)
+        reply_error(r, &err);
+    else
+        send_signal(r, SIGKILL, true);
+}
+
+/* ---- terminals, waiting ---------------------------------------------------------------------- */
+
+struct resize_body {
+    uint64_t rows, cols;
+};
+
+static const struct opt resize_fields[] = {
+    OPT("rows", 0, OPT_COUNT, offsetof(struct resize_body, rows), NULL, NULL, .nonzero = true),
+    OPT("cols", 0, OPT_COUNT, offsetof(struct resize_body, cols), NULL, NULL, .nonzero = true),
+};
+
+void proc_resize(struct request *r)
+{
+    struct cay_error err;
+    struct resize_body body = {0};
+    int result = input_no_query(r, &err);
+    if (result == 0)
+        result = input_json(r, resize_fields, CAY_COUNT(resize_fields), &body, &err);
+    if (result == 0 &&
+        (!body.rows || !body.cols || body.rows > UINT16_MAX || body.cols > UINT16_MAX))
+        result = cay_fail(&err, CAY_E_INVALID, "rows and cols must be 1 to 65535");
+    struct ask *ask = result < 0 ? NULL : ask_new(r, done_empty);
+    if (result < 0)
+        reply_error(r, &err);
+    if (!ask)
+        return;
+    const struct msg request = {
+        .type = OP_RESIZE, .pid = (uint64_t)r->pid, .rows = body.rows, .cols = body.cols};
+    ask_go(ask, &request, PATIENCE_MS);
+}
+
+struct wait_body {
+    uint64_t timeout_ms;
+    bool has_timeout;
+};
+
+static const struct opt wait_fields[] = {
+    OPT("timeout", 0, OPT_DURATION, offsetof(struct wait_body, timeout_ms), NULL, NULL,
+        .extra = offsetof(struct wait_body, has_timeout)),
+};
+
+static void done_wait(struct ask *ask, const struct msg *msg)
+{
+    autobuf struct cay_buf body = CAY_BUF(4096);
+    const struct cay_exit e = exec_exit(msg);
+    buf_str(&body, "{");
+    json_exit(&body, &e);
+    buf_str(&body, "}\n");
+    reply_json(ask->r, MHD_HTTP_OK, &body);
+}
+
+void proc_wait(struct request *r)
+{
+    struct cay_error err;
+    struct wait_body body = {0};
+    if (input_no_query(r, &err) < 0 ||
+        input_json(r, wait_fields, CAY_COUNT(wait_fields), &body, &err) < 0) {
+        reply_error(r, &err);
+        return;
+    }
+    struct ask *ask = ask_new(r, done_wait);
+    if (!ask)
+        return;
+    const struct msg request = {.type = OP_WAIT,
+                                .pid = (uint64_t)r->pid,
+                                .timeout_ms = body.has_timeout ? body.timeout_ms : UINT64_MAX};
+    ask_go(ask, &request, 0);
+}
+
+/* ---- standard input -------------------------------------------------------------------------- */
+
+/*
+ * Each piece is one OP_STDIN, answered with OK when the keeper has taken it, and it takes no more
+ * than it has room for: so a process that does not read holds back its writer, and nobody else.
+ */
+static void next_piece(struct ask *ask, const struct msg *msg)
+{
+    struct request *r = ask->r;
+    (void)msg;
+    ask->fed = false;
+    if (r->stage != REQUEST_WORKING) {
+        request_wake(r);
+        return;
+    }
+    if (ask->eof) {
+        ask->eof = false;
+        call_send(&ask->call, &(struct msg){.type = OP_STDIN, .pid = ask->pid, .flags = MSG_F_EOF});
+        return;
+    }
+    ask->detail.bytes = &ask->bytes;
+    journal_note(r, AUDIT_STDIN, &ask->detail, NULL);
+    reply_empty(r, MHD_HTTP_NO_CONTENT);
+}
+
+static ssize_t stdin_write(struct request *r, const char *data, size_t size)
+{
+    struct ask *ask = r->op;
+    if (ask->fed)
+        return 0; /* one at a time */
+    size_t part = CAY_MIN(size, (size_t)CAY_MAX_DATA);
+    const struct msg msg = {.type = OP_STDIN, .pid = ask->pid, .data = {data, part}};
+    ask->fed = true;
+    ask->bytes += part;
+    if (ask->call.d)
+        call_send(&ask->call, &msg);
+    else
+        ask_go(ask, &msg, 0);
+    return (ssize_t)part;
+}
+
+static void stdin_finish(struct request *r)
+{
+    struct ask *ask = r->op;
+    const struct msg end = {.type = OP_STDIN, .pid = ask->pid, .flags = MSG_F_EOF};
+    if (ask->fed)
+        return; /* next_piece goes on */
+    if (ask->eof) {
+        ask->eof = false;
+        if (ask->call.d)
+            call_send(&ask->call, &end);
+        else
+            ask_go(ask, &end, 0);
+    } else if (ask->call.d) {
+        next_piece(ask, NULL);
+    } else {
+        /* Nothing at all: ask anyway, so that a process that is not there is an error. */
+        ask_go(ask, &(struct msg){.type = OP_STDIN, .pid = ask->pid, .data = {"", 0}}, 0);
+    }
+}
+
+struct stdin_query {
+    bool eof;
+};
+
+static const struct opt stdin_parameters[] = {
+    OPT("eof", 0, OPT_FLAG, offsetof(struct stdin_query, eof), NULL, NULL),
+};
+
+void proc_stdin(struct request *r)
+{
+    struct cay_error err;
+    struct stdin_query query = {0};
+    if (input_query(r, stdin_parameters, CAY_COUNT(stdin_parameters), &query, &err) < 0) {
+        reply_error(r, &err);
+        return;
+    }
+    struct ask *ask = ask_new(r, next_piece);
+    if (!ask)
+        return;
+    ask->action = AUDIT_STDIN;
+    ask->eof = query.eof;
+    r->write = stdin_write;
+    r->finish = stdin_finish;
+}

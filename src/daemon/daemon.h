@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cayd: libcay's sandboxes over HTTP. One loop in one thread does all HTTP and talks to all
+ * keepers; a few worker threads (jobs.c) make blocking calls of libcay that have no answer within
+ * microseconds. What is true is in the keepers and on disk: everything here may be lost at any
+ * moment.
+ *
+ *   main.c      options, start, signals, drain
+ *   settings.c  the config file
+ *   server.c    listeners and connections: libmicrohttpd on our loop
+ *   request.c   one request: who asks, what for, how it is answered
+ *   routes.c    the table of routes
+ *   input.c     bodies and queries into structs, by option tables
+ *   call.c      talking to keepers and file workers without blocking
+ *   roster.c    the sandboxes that live, for quotas, metrics and events
+ *   pool.c      sandboxes made ahead
+ *   api_*.c     the handlers, a family each
+ */
+#ifndef CAY_DAEMON_DAEMON_H
+#define CAY_DAEMON_DAEMON_H
+
+#include "base/loop.h"
+#include "daemon/metrics.h"
+#include "daemon/settings.h"
+#include "sandbox/sandbox.h"
+
+struct server;
+struct jobs;
+struct pool;
+struct roster;
+struct journal;
+struct tokens;
+struct operator_policy;
+
+enum daemon_phase {
+    DAEMON_STARTING, /* not ready yet */
+    DAEMON_SERVING,
+    DAEMON_DRAINING, /* no new requests; what runs may come to its end */
+};
+
+struct daemon {
+    struct loop loop;
+    struct cay *cay;
+    struct settings settings;
+    struct server *server;
+    struct jobs *jobs;
+    struct pool *pool;
+    struct roster *roster;
+    struct journal *journal;
+    struct tokens *tokens;
+    struct operator_policy *policy;
+    struct metrics metrics;
+    enum daemon_phase phase;
+    bool upgrade; /* after the drain: execute ourselves anew with the same listeners */
+    uint64_t started_us;
+    struct timer drain_timer;
+    uint64_t drain_until_us;
+};
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/exec_body.h"
+
+#include "base/err.h"
+#include "base/util.h"
+#include "daemon/journal.h"
+#include "daemon/roster.h"
+#include "sandbox/sandbox.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct exec_body, member)
+/* Common to both first: POST exec takes those and the first tail, POST processes the second. */
+#define COMMON                                                                                 \
+    OPT("argv", 0, OPT_STRV, AT(argv), NULL, NULL), OPT("env", 0, OPT_ENV, AT(env), NULL, NULL), \
+        OPT("shell", 0, OPT_STR, AT(shell), NULL, NULL),                                       \
+        OPT("cwd", 0, OPT_STR, AT(cwd), NULL, NULL),                                           \
+        OPT("user", 0, OPT_STR, AT(user), NULL, NULL),                                         \
+        OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), NULL, NULL, .extra = AT(has_timeout))
+
+static const struct opt run_fields[] = {
+    COMMON,
+    OPT("input", 0, OPT_STR, AT(input), NULL, NULL),
+    OPT("input_base64", 0, OPT_STR, AT(input_base64), NULL, NULL),
+    OPT("encoding", 0, OPT_STR, AT(encoding), NULL, NULL),
+    OPT("kill_on_disconnect", 0, OPT_FLAG, AT(kill_on_disconnect), NULL, NULL),
+};
+
+static const struct opt start_fields[] = {
+    COMMON,
+    OPT("stdin", 0, OPT_FLAG, AT(want_stdin), NULL, NULL),
+    OPT("pty", 0, OPT_FLAG, AT(pty), NULL, NULL),
+    OPT("rows", 0, OPT_COUNT, AT(rows), NULL, NULL, .nonzero = true),
+    OPT("cols", 0, OPT_COUNT, AT(cols), NULL, NULL, .nonzero = true),
+};
+
+static int at_fault(struct request *r, const char *field, const char *text, struct cay_error *err)
+{
+    snprintf(r->field, sizeof(r->field), "%s", field);
+    return cay_fail(err, CAY_E_INVALID, "%s", text);
+}
+
+int exec_body(struct request *r, bool background, struct exec_body *out, struct cay_error *err)
+{
+    struct exec_body body = {0};
+    if ((background ? input_json(r, start_fields, CAY_COUNT(start_fields), &body, err)
+                    : input_json(r, run_fields, CAY_COUNT(run_fields), &body, err)) < 0)
+        return -1;
+    const struct cay_exec exec = {
+        .argv = body.argv, .shell = body.shell, .env = body.env, .cwd = body.cwd};
+    if (exec_check(&exec, err) < 0)
+        return -1;
+    if (body.argv && !body.argv[0][0])
+        return at_fault(r, "argv", "the first argument must not be empty", err);
+    if (body.has_timeout && body.timeout_ms == 0)
+        return at_fault(r, "timeout", "a timeout of 0 is none; leave it out", err);
+    if (body.rows > UINT16_MAX || body.cols > UINT16_MAX)
+        return at_fault(r, body.rows > UINT16_MAX ? "rows" : "cols",
+                        "a terminal has 65535 rows and columns at most", err);
+    if (body.input && body.input_base64)
+        return at_fault(r, "input_base64", "give the input once: input or input_base64", err);
+    if (body.encoding && strcmp(body.encoding, "utf8") != 0 && strcmp(body.encoding, "base64") != 0)
+        return at_fault(r, "encoding", "the encoding must be utf8 or base64", err);
+    *out = body;
+    return 0;
+}
+
+struct msg exec_message(const struct exec_body *body)
+{
+    bool input = body->want_stdin || body->input || body->input_base64;
+    return (struct msg){
+        .type = OP_EXEC,
+        .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0),
+        .argv = body->shell ? NULL : body->argv,
+        .shell = body->shell,
+        .env = body->env,
+        .cwd = body->cwd,
+        .user = body->user,
+        .rows = body->rows,
+        .cols = body->cols,
+        .timeout_ms = body->timeout_ms,
+    };
+}
+
+struct cay_exit exec_exit(const struct msg *msg)
+{
+    return (struct cay_exit){
+        .pid = (pid_t)msg->pid,
+        .exit_code = (int)msg->exit_code,
+        .signal = (int)msg->signal,
+        .timed_out = msg->flags & MSG_F_TIMED_OUT,
+        .oom = msg->flags & MSG_F_OOM,
+        .truncated = msg->flags & MSG_F_TRUNCATED,
+        .duration_us = msg->duration_us,
+        .cpu_us = msg->cpu_us,
+        .peak_memory = msg->peak_memory,
+    };
+}
+
+int exec_permit(struct request *r, const struct exec_body *body, bool background,
+                struct cay_error *err)
+{
+    const char *const shell[] = {"sh", "-c", body->shell, NULL};
+    const struct audit_detail detail = {.argv = body->shell ? shell : body->argv,
+                                        .env = body->env,
+                                        .user = body->user};
+    struct operator_refusal why = {0};
+    if (r->tenant && operator_check_quota(r->d->policy, r->who.tenant, "execs_max",
+                                          r->tenant->execs, 1, &why, err) < 0) {
+        snprintf(r->rule, sizeof(r->rule), "%s", why.rule);
+        journal_note(r, AUDIT_REFUSED, &detail, err);
+        return -1;
+    }
+    r->d->metrics.execs++;
+    return journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/jobs.h"
+
+#include "base/err.h"
+#include "base/util.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+/* More than CPUs, as they mostly wait for keepers; few enough to cost nothing. */
+#define WORKERS 8
+/* libcay keeps a path or two and a frame of output on the stack. */
+#define STACK (512u << 10)
+
+struct queue {
+    struct job *first, **last;
+};
+
+struct jobs {
+    struct loop *loop;
+    pthread_t threads[WORKERS];
+    int n_threads, n_idle;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct queue todo, finished;
+    bool stop;
+    struct watch watch; /* of the eventfd that tells the loop */
+};
+
+static void put(struct queue *queue, struct job *job)
+{
+    job->next = NULL;
+    *queue->last = job;
+    queue->last = &job->next;
+}
+
+static struct job *take(struct queue *queue)
+{
+    struct job *job = queue->first;
+    if (!job)
+        return NULL;
+    queue->first = job->next;
+    if (!queue->first)
+        queue->last = &queue->first;
+    return job;
+}
+
+static void *worker(void *data)
+{
+    struct jobs *jobs = data;
+    pthread_mutex_lock(&jobs->lock);
+    for (;;) {
+        struct job *job;
+        jobs->n_idle++;
+        while (!(job = take(&jobs->todo)) && !jobs->stop)
+            pthread_cond_wait(&jobs->more, &jobs->lock);
+        jobs->n_idle--;
+        if (!job)
+            break;
+        pthread_mutex_unlock(&jobs->lock);
+        job->work(job);
+        pthread_mutex_lock(&jobs->lock);
+        bool first = !jobs->finished.first;
+        put(&jobs->finished, job);
+        if (first)
+            eventfd_write(jobs->watch.fd, 1);
+    }
+    pthread_mutex_unlock(&jobs->lock);
+    return NULL;
+}
+
+static void on_finished(struct watch *watch, uint32_t events)
+{
+    struct jobs *jobs = container_of(watch, struct jobs, watch);
+    eventfd_t n;
+    (void)events;
+    eventfd_read(watch->fd, &n);
+    for (;;) {
+        pthread_mutex_lock(&jobs->lock);
+        struct job *job = take(&jobs->finished);
+        pthread_mutex_unlock(&jobs->lock);
+        if (!job)
+            return;
+        job->done(job);
+    }
+}
+
+int jobs_new(struct loop *loop, struct jobs **out, struct cay_error *err)
+{
+    struct jobs *jobs = calloc(1, sizeof(*jobs));
+    autofd int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!jobs || fd < 0) {
+        free(jobs);
+        return cay_fail(err, CAY_E_NO_SPACE, "cannot make the workers' queue");
+    }
+    jobs->loop = loop;
+    pthread_mutex_init(&jobs->lock, NULL);
+    pthread_cond_init(&jobs->more, NULL);
+    jobs->todo.last = &jobs->todo.first;
+    jobs->finished.last = &jobs->finished.first;
+    jobs->watch = (struct watch){.fd = -1, .ready = on_finished};
+    if (loop_watch(loop, &jobs->watch, fd, EPOLLIN) < 0) {
+        free(jobs);
+        return cay_fail_errno(err, errno, "cannot watch the workers' queue");
+    }
+    steal_fd(&fd);
+    *out = jobs;
+    return 0;
+}
+
+/* Signals are the loop's: workers block them all. */
+static void add_worker(struct jobs *jobs)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (pthread_create(&jobs->threads[jobs->n_threads], &attr, worker, jobs) == 0)
+        jobs->n_threads++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+void jobs_add(struct jobs *jobs, struct job *job)
+{
+    pthread_mutex_lock(&jobs->lock);
+    put(&jobs->todo, job);
+    bool more = jobs->n_idle == 0 && jobs->n_threads < WORKERS;
+    pthread_cond_signal(&jobs->more);
+    pthread_mutex_unlock(&jobs->lock);
+    if (more)
+        add_worker(jobs);
+    if (jobs->n_threads > 0)
+        return;
+    /* No thread to be had at all: better late than never. */
+    pthread_mutex_lock(&jobs->lock);
+    job = take(&jobs->todo);
+    pthread_mutex_unlock(&jobs->lock);
+    job->work(job);
+    job->done(job);
+}
+
+void jobs_free(struct jobs *jobs)
+{
+    if (!jobs)
+        return;
+    pthread_mutex_lock(&jobs->lock);
+    jobs->stop = true;
+    pthread_cond_broadcast(&jobs->more);
+    pthread_mutex_unlock(&jobs->lock);
+    for (int i = 0; i < jobs->n_threads; i++)
+        pthread_join(jobs->threads[i], NULL);
+    for (struct job *job; (job = take(&jobs->finished));)
+        job->done(job);
+    int fd = jobs->watch.fd;
+    loop_forget(jobs->loop, &jobs->watch);
+    close_fd(&fd);
+    pthread_cond_destroy(&jobs->more);
+    pthread_mutex_destroy(&jobs->lock);
+    free(jobs);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's log: one JSON object for each line on standard error. Never a token, a secret, an
+ * environment or the content of a file.
+ */
+#ifndef CAY_DAEMON_LOG_H
+#define CAY_DAEMON_LOG_H
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
+
+/* Pairs of name and value, ended by NULL. A line that cannot be written is dropped: nobody waits
+ * for a log. Debug lines only with $CAYD_DEBUG. */
+void log_event(enum log_level level, const char *msg, ...) __attribute__((sentinel));
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cayd: start, signals, end.
+ *
+ *   SIGTERM, SIGINT  drain: no new requests, running ones may end; then exit
+ *   SIGHUP           read tokens and policy again
+ *   SIGUSR2          upgrade: drain, then execute the program anew with the same listeners
+ */
+#include "base/err.h"
+#include "base/opt.h"
+#include "base/util.h"
+#include "daemon/jobs.h"
+#include "daemon/journal.h"
+#include "daemon/log.h"
+#include "daemon/pool.h"
+#include "daemon/resolve.h"
+#include "daemon/roster.h"
+#include "daemon/routes.h"
+#include "daemon/server.h"
+#include "daemon/token_cmd.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define EXIT_ERROR 125
+#define MAX_LISTENERS 16
+/* While draining: are they done? */
+#define DRAIN_LOOK_US 20000
+
+struct options {
+    const char *config, *state_dir, *run_dir;
+    bool help, version, routes, check;
+};
+
+static const struct opt options[] = {
+    OPT("config", 'c', OPT_STR, offsetof(struct options, config), "FILE",
+        "config file; default: /etc/cay/cayd.conf"),
+    OPT("state-dir", 0, OPT_STR, offsetof(struct options, state_dir), "DIR", "as for cay"),
+    OPT("run-dir", 0, OPT_STR, offsetof(struct options, run_dir), "DIR", "as for cay"),
+    OPT("check", 0, OPT_FLAG, offsetof(struct options, check), NULL,
+        "read config, tokens and policy, say what is wrong, and end"),
+    OPT("routes", 0, OPT_FLAG, offsetof(struct options, routes), NULL, "print the routes"),
+    OPT("version", 0, OPT_FLAG, offsetof(struct options, version), NULL, "print the version"),
+    OPT("help", 'h', OPT_FLAG, offsetof(struct options, help), NULL, "print this"),
+};
+
+struct signals {
+    struct daemon *d;
+    struct watch watch;
+};
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+static int load_rules(struct daemon *d, struct cay_error *err)
+{
+    struct tokens *tokens = NULL;
+    struct operator_policy *policy = NULL;
+    if (tokens_load(d->settings.tokens, &tokens, err) < 0)
+        return -1;
+    if (operator_load(d->settings.policy, &policy, err) < 0) {
+        tokens_free(tokens);
+        return -1;
+    }
+    tokens_free(d->tokens);
+    operator_free(d->policy);
+    d->tokens = tokens;
+    d->policy = policy;
+    return 0;
+}
+
+static void reload(struct daemon *d)
+{
+    struct cay_error err;
+    if (load_rules(d, &err) < 0) {
+        log_event(LOG_ERROR, "reload failed, the old rules stay", "error", err.text, NULL);
+        return;
+    }
+    journal_engine(d, AUDIT_RELOAD, NULL, NULL, NULL);
+    log_event(LOG_INFO, "reloaded", NULL);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void on_drain(struct timer *timer)
+{
+    struct daemon *d = container_of(timer, struct daemon, drain_timer);
+    uint64_t now = cay_now_us();
+    if (d->metrics.in_flight == 0 || now >= d->drain_until_us) {
+        d->loop.stop = true;
+        return;
+    }
+    timer_set(&d->loop, timer, now + DRAIN_LOOK_US);
+}
+
+static void drain(struct daemon *d, bool upgrade)
+{
+    if (d->phase == DAEMON_DRAINING) {
+        d->loop.stop = d->loop.stop || !upgrade; /* asked twice: at once */
+        return;
+    }
+    log_event(LOG_INFO, upgrade ? "upgrading" : "draining", NULL);
+    d->phase = DAEMON_DRAINING;
+    d->upgrade = upgrade;
+    d->drain_until_us = cay_after_ms(d->settings.drain_ms);
+    server_quiesce(d->server);
+    d->drain_timer.fire = on_drain;
+    timer_set(&d->loop, &d->drain_timer, 0);
+}
+
+static void on_signal(struct watch *watch, uint32_t events)
+{
+    struct signals *signals = container_of(watch, struct signals, watch);
+    struct signalfd_siginfo info;
+    (void)events;
+    if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
+        return;
+    switch (info.ssi_signo) {
+    case SIGHUP:
+        reload(signals->d);
+        break;
+    case SIGUSR2:
+        drain(signals->d, true);
+        break;
+    default:
+        drain(signals->d, false);
+    }
+}
+
+static int watch_signals(struct daemon *d, struct signals *signals, struct cay_error *err)
+{
+    static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR2};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < CAY_COUNT(wanted); i++)
+        sigaddset(&set, wanted[i]);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    signals->d = d;
+    signals->watch = (struct watch){.fd = -1, .ready = on_signal};
+    if (fd < 0 || loop_watch(&d->loop, &signals->watch, fd, EPOLLIN) < 0)
+        return cay_fail_errno(err, errno, "cannot take signals");
+    return 0;
+}
+
+/* ---- the start ------------------------------------------------------------------------------- */
+
+/* Two daemons on one state directory would each keep half of the quotas. The lock belongs to the
+ * open file, goes with the process, and survives an upgrade. */
+static int lock_state(struct daemon *d, int *lock, struct cay_error *err)
+{
+    char path[CAY_MAX_PATH];
+    snprintf(path, sizeof(path), "%s/cayd.lock", d->cay->state_path);
+    autofd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot open %s", path);
+    if (status_lock(fd) < 0)
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "another cayd serves %s; stop it, or give this one a --state-dir of its own",
+                        d->cay->state_path);
+    *lock = steal_fd(&fd);
+    return 0;
+}
+
+/* Each client, and each call to a keeper for it, takes a descriptor. */
+static void raise_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* systemd's way of being told; nothing if it does not listen. */
+static void notify(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!path || !*path || strlen(path) >= sizeof(address.sun_path))
+        return;
+    memcpy(address.sun_path, path, strlen(path));
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    if (path[0] == '@')
+        address.sun_path[0] = 0;
+    autofd int sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (sock >= 0 && sendto(sock, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+                            size) < 0)
+        return;
+}
+
+static int open_parts(struct daemon *d, struct cay_error *err)
+{
+    if (load_rules(d, err) < 0 || jobs_new(&d->loop, &d->jobs, err) < 0 ||
+        journal_open(d, &d->journal, err) < 0 || roster_open(d, &d->roster, err) < 0 ||
+        pool_open(d, &d->pool, err) < 0 || server_open(d, &d->server, err) < 0)
+        return -1;
+    return 0;
+}
+
+static void close_parts(struct daemon *d)
+{
+    server_close(d->server);
+    pool_close(d->pool);
+    jobs_free(d->jobs);
+    roster_close(d->roster);
+    journal_close(d->journal);
+    tokens_free(d->tokens);
+    operator_free(d->policy);
+}
+
+/* The same program file, or the new one in its place, takes over what listens. */
+static void become_new(const int *fds, size_t n, char **argv)
+{
+    char text[32];
+    int copies[MAX_LISTENERS];
+    for (size_t i = 0; i < n; i++)
+        copies[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3 + MAX_LISTENERS + 64);
+    for (size_t i = 0; i < n; i++)
+        if (copies[i] < 0 || dup2(copies[i], 3 + (int)i) < 0)
+            return;
+    snprintf(text, sizeof(text), "%zu", n);
+    setenv("LISTEN_FDS", text, 1);
+    snprintf(text, sizeof(text), "%d", (int)getpid());
+    setenv("LISTEN_PID", text, 1);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv(argv[0], argv);
+    execvp(argv[0], argv);
+}
+
+static int serve(struct daemon *d, char **argv, struct cay_error *err)
+{
+    static struct signals signals;
+    int fds[MAX_LISTENERS];
+    autofd int lock = -1;
+    int result = lock_state(d, &lock, err);
+    if (result == 0)
+        result = watch_signals(d, &signals, err);
+    if (result == 0)
+        result = open_parts(d, err);
+    if (result == 0) {
+        d->phase = DAEMON_SERVING;
+        journal_engine(d, AUDIT_STARTED, NULL, NULL, NULL);
+        log_event(LOG_INFO, "ready", "version", cay_version(), NULL);
+        notify("READY=1");
+        result = loop_run(&d->loop);
+        if (result < 0)
+            cay_fail_errno(err, errno, "the event loop failed");
+        notify("STOPPING=1");
+        journal_engine(d, AUDIT_STOPPED, NULL, NULL, NULL);
+    }
+    size_t n = d->upgrade ? server_listeners(d->server, fds, MAX_LISTENERS) : 0;
+    close_parts(d);
+    if (n > 0) {
+        close_fd(&lock);
+        become_new(fds, n, argv);
+        result = cay_fail_errno(err, errno, "cannot execute %s", argv[0]);
+    }
+    log_event(LOG_INFO, "ended", NULL);
+    return result;
+}
+
+static void print_help(void)
+{
+    printf("cayd: sandboxes over HTTP\n\n"
+           "usage: cayd [OPTIONS]\n"
+           "       cayd token add|ls|rm ...    tokens of clients; see 'cayd token'\n\n");
+    for (size_t i = 0; i < CAY_COUNT(options); i++)
+        printf("  --%-10s %-6s %s\n", options[i].name,
+               options[i].metavar ? options[i].metavar : "", options[i].help);
+    printf("\nSettings of %s, section [cayd]:\n", "/etc/cay/cayd.conf");
+    for (size_t i = 0; i < settings_options_count; i++)
+        printf("  %-12s %-14s %s\n", settings_options[i].name,
+               settings_options[i].metavar ? settings_options[i].metavar : "",
+               settings_options[i].help);
+}
+
+static int run(const struct options *o, char **argv, struct cay_error *err)
+{
+    static struct daemon daemon; /* too large for a stack */
+    struct daemon *d = &daemon;
+    d->started_us = cay_now_us();
+    if (settings_load(o->config, &d->settings, err) < 0)
+        return -1;
+    if (o->check) {
+        if (load_rules(d, err) < 0)
+            return -1;
+        printf("config, tokens and policy are fine\n");
+        return 0;
+    }
+    if (o->state_dir)
+        setenv("CAY_STATE_DIR", o->state_dir, 1);
+    if (o->run_dir)
+        setenv("CAY_RUN_DIR", o->run_dir, 1);
+    raise_files();
+    if (cay_open(NULL, &d->cay, err) < 0)
+        return -1;
+    int result = loop_init(&d->loop) < 0 ? cay_fail_errno(err, errno, "cannot make an event loop")
+                                         : serve(d, argv, err);
+    loop_done(&d->loop);
+    cay_close(d->cay);
+    settings_done(&d->settings);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct opt_args args;
+    struct cay_error err;
+    autoarena struct opt_arena arena = {0};
+    autobuf struct cay_buf text = CAY_BUF(64u << 10);
+    if (argc > 1 && strcmp(argv[1], "token") == 0)
+        return token_command(argc - 1, argv + 1);
+    /* Parsing moves entries about; an upgrade needs them as they were. */
+    char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+    if (!copy)
+        return EXIT_ERROR;
+    memcpy(copy, argv, (size_t)argc * sizeof(*copy));
+    const struct opt_group groups[] = {{options, CAY_COUNT(options), &o}, {0}};
+    int result = opt_parse(&arena, groups, argv + 1, SIZE_MAX, &args, &err);
+    if (result == 0 && args.n > 0)
+        result = cay_fail(&err, CAY_E_INVALID, "unexpected argument '%.64s'; see cayd --help",
+                          args.operands[0]);
+    if (result == 0 && o.help) {
+        print_help();
+    } else if (result == 0 && o.version) {
+        printf("cayd %s\n", cay_version());
+    } else if (result == 0 && o.routes) {
+        routes_print(&text);
+        fwrite(text.data, 1, text.size, stdout);
+    } else if (result == 0) {
+        result = run(&o, copy, &err);
+    }
+    free(copy);
+    if (result == 0)
+        return 0;
+    fprintf(stderr, "cayd: %s\n", err.text);
+    return EXIT_ERROR;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CAY_DAEMON_OUTPUT_H
+#define CAY_DAEMON_OUTPUT_H
+
+#include "daemon/request.h"
+#include "wire/msg.h"
+
+/* Starts a command and answers with its output, as it comes: the OP_EXEC is given. */
+void output_exec(struct request *r, struct msg *request);
+
+#endif

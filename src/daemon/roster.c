@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/roster.h"
+
+#include "base/err.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "daemon/jobs.h"
+#include "daemon/journal.h"
+#include "sandbox/record.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+
+/* Tokens name tenants, and of those there are at most this many; one more for the operator. */
+#define MAX_TENANTS (OPERATOR_MAX_TENANTS + 4097)
+#define BUCKETS 4096
+/* Dead keepers are noticed within about this time, a slice of all sandboxes at each look. */
+#define LOOK_US 500000
+#define LOOK_SLICES 8
+
+struct entry {
+    struct entry *next;
+    struct tenant *tenant;
+    uint64_t memory, cpus, disk;
+    char **labels; /* "K=V"; owned; NULL: none */
+    bool expected; /* being made by us: its directory is no news */
+    bool suspect;  /* a job looks whether it still lives */
+    char id[CAY_MAX_ID];
+};
+
+struct roster {
+    struct daemon *d;
+    struct entry *buckets[BUCKETS];
+    size_t n;
+    struct tenant *tenants;
+    size_t n_tenants;
+    struct watch watch; /* inotify */
+    int run_watch, ended_watch;
+    struct timer look;
+    size_t slice;
+};
+
+/* ---- tenants --------------------------------------------------------------------------------- */
+
+struct tenant *roster_tenant(struct roster *roster, const char *name)
+{
+    struct tenant **at = &roster->tenants;
+    for (; *at; at = &(*at)->next)
+        if (strcmp((*at)->name, name) == 0) {
+            /* Whoever is asked for often is found first. */
+            struct tenant *found = *at;
+            *at = found->next;
+            found->next = roster->tenants;
+            return roster->tenants = found;
+        }
+    struct tenant *tenant = roster->n_tenants < MAX_TENANTS ? calloc(1, sizeof(*tenant)) : NULL;
+    if (!tenant)
+        return NULL;
+    snprintf(tenant->name, sizeof(tenant->name), "%s", name);
+    tenant->next = roster->tenants;
+    roster->tenants = tenant;
+    roster->n_tenants++;
+    return tenant;
+}
+
+void roster_tenants(const struct roster *roster,
+                    void (*each)(const struct tenant *tenant, void *data), void *data)
+{
+    for (const struct tenant *t = roster->tenants; t; t = t->next)
+        each(t, data);
+}
+
+void roster_tenant_of(const char *id, char out[static CAY_MAX_TENANT])
+{
+    const char *mark = strchr(id, '~');
+    size_t n = mark ? (size_t)(mark - id) : 0;
+    n = CAY_MIN(n, (size_t)CAY_MAX_TENANT - 1);
+    memcpy(out, id, n);
+    out[n] = 0;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static struct entry **find(struct roster *roster, const char *id)
+{
+    struct entry **at = &roster->buckets[cay_crc32(id, strlen(id)) % BUCKETS];
+    while (*at && strcmp((*at)->id, id) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void free_labels(char **labels)
+{
+    for (char **at = labels; at && *at; at++)
+        free(*at);
+    free(labels);
+}
+
+static char **copy_labels(const char *const *labels)
+{
+    size_t n = 0;
+    while (labels && labels[n])
+        n++;
+    char **copy = n ? calloc(n + 1, sizeof(*copy)) : NULL;
+    for (size_t i = 0; copy && i < n; i++)
+        copy[i] = strdup(labels[i]);
+    return copy;
+}
+
+static struct entry *add(struct roster *roster, const char *id, const struct cay_spec *spec)
+{
+    char tenant[CAY_MAX_TENANT];
+    struct entry **at = find(roster, id);
+    if (*at)
+        return *at;
+    roster_tenant_of(id, tenant);
+    struct entry *entry = calloc(1, sizeof(*entry));
+    struct tenant *owner = entry ? roster_tenant(roster, tenant) : NULL;
+    if (!owner) {
+        free(entry);
+        return NULL;
+    }
+    snprintf(entry->id, sizeof(entry->id), "%s", id);
+    entry->tenant = owner;
+    if (spec) {
+        entry->memory = spec->memory;
+        entry->cpus = spec->cpus;
+        entry->disk = spec->disk;
+        entry->labels = copy_labels(spec->labels);
+    }
+    owner->sandboxes++;
+    owner->memory += entry->memory;
+    owner->cpus += entry->cpus;
+    owner->disk += entry->disk;
+    roster->n++;
+    return *at = entry;
+}
+
+static void drop(struct roster *roster, struct entry **at)
+{
+    struct entry *entry = *at;
+    struct tenant *owner = entry->tenant;
+    *at = entry->next;
+    owner->sandboxes--;
+    owner->memory -= entry->memory;
+    owner->cpus -= entry->cpus;
+    owner->disk -= entry->disk;
+    roster->n--;
+    free_labels(entry->labels);
+    free(entry);
+}
+
+/* One that somebody else made: its own record says what it takes. */
+static struct entry *add_found(struct roster *roster, const char *id)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
+    autospec struct spec spec = {0};
+    autofd int dir = home_open(roster->d->cay->sandboxes, id);
+    bool known = dir >= 0 && record_read_at(dir, "spec", &buf, NULL) == 0 &&
+                 spec_load(buf.data, buf.size, &spec, NULL) == 0;
+    return add(roster, id, known ? &spec.spec : NULL);
+}
+
+static bool is_ours(const char *name)
+{
+    const char *id;
+    return parse_id(name, &id, NULL) == 0 && strncmp(name, "pool~", 5) != 0 &&
+           strcmp(name, "ids") != 0;
+}
+
+/* ---- quotas ---------------------------------------------------------------------------------- */
+
+/* A bucket of as many as a minute allows, which leaks at that rate. */
+static int check_rate(const struct operator_policy *policy, struct tenant *tenant,
+                      struct operator_refusal *why, struct cay_error *err)
+{
+    uint64_t rate = operator_quota(policy, tenant->name)->create_rate, now = cay_now_us();
+    if (rate == OPERATOR_NO_LIMIT)
+        return 0;
+    tenant->creates -= (double)(now - tenant->creates_us) * (double)rate / 60e6;
+    if (tenant->creates < 0)
+        tenant->creates = 0;
+    tenant->creates_us = now;
+    if (operator_check_quota(policy, tenant->name, "create_rate", (uint64_t)tenant->creates, 1, why,
+                             err) < 0)
+        return -1;
+    tenant->creates += 1;
+    return 0;
+}
+
+int roster_reserve(struct daemon *d, const char *tenant, const char *id,
+                   const struct cay_spec *spec, struct operator_refusal *why, struct cay_error *err)
+{
+    struct tenant *owner = roster_tenant(d->roster, tenant);
+    struct entry **at = find(d->roster, id);
+    if (!owner)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    if (*at)
+        return 0; /* it is there already, and counted */
+    const struct {
+        const char *key;
+        uint64_t used, more;
+    } quotas[] = {
+        {"sandboxes_max", owner->sandboxes, 1},
+        {"ended_max", owner->ended, 1},
+        {"memory_total", owner->memory, spec->memory},
+        {"cpus_total", owner->cpus, spec->cpus},
+        {"disk_total", owner->disk, spec->disk},
+    };
+    for (size_t i = 0; i < CAY_COUNT(quotas); i++)
+        if (operator_check_quota(d->policy, tenant, quotas[i].key, quotas[i].used, quotas[i].more,
+                                 why, err) < 0)
+            return -1;
+    if (check_rate(d->policy, owner, why, err) < 0)
+        return -1;
+    struct entry *entry = add(d->roster, id, spec);
+    if (!entry)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    entry->expected = true;
+    return 0;
+}
+
+void roster_confirm(struct roster *roster, const char *id)
+{
+    struct entry *entry = *find(roster, id);
+    if (entry)
+        entry->expected = false;
+}
+
+void roster_cancel(struct roster *roster, const char *id)
+{
+    struct entry **at = find(roster, id);
+    if (*at && (*at)->expected)
+        drop(roster, at);
+}
+
+char *const *roster_labels(struct roster *roster, const char *id)
+{
+    struct entry *entry = *find(roster, id);
+    return entry ? entry->labels : NULL;
+}
+
+size_t roster_count(const struct roster *roster)
+{
+    return roster->n;
+}
+
+/* ---- what happens by itself ------------------------------------------------------------------ */
+
+/* Its run directory is gone: it has ended, and its record says how; or it left none. */
+static void has_ended(struct roster *roster, struct entry **at)
+{
+    struct daemon *d = roster->d;
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    char id[CAY_MAX_ID];
+    snprintf(id, sizeof(id), "%s", (*at)->id);
+    struct tenant *owner = (*at)->tenant;
+    drop(roster, at);
+    d->metrics.ended++;
+    autofd int dir = home_open(d->cay->sandboxes, id);
+    if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
+        status_decode(buf.data, buf.size, &status, NULL) < 0)
+        return; /* removed, which whoever did it has said */
+    owner->ended++;
+    const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
+                                        .reason = status.reason};
+    journal_engine(d, AUDIT_ENDED, id, &detail, (char *const *)status.labels);
+}
+
+static void on_run(struct roster *roster, const struct inotify_event *event)
+{
+    struct entry **at = find(roster, event->name);
+    if (event->mask & IN_CREATE) {
+        struct entry *entry =
+            !*at && (event->mask & IN_ISDIR) ? add_found(roster, event->name) : NULL;
+        if (entry)
+            journal_engine(roster->d, AUDIT_CREATE, event->name,
+                           &(struct audit_detail){.reason = "made without the daemon"},
+                           entry->labels);
+    } else if (*at && !(*at)->expected) {
+        has_ended(roster, at);
+    }
+}
+
+static void on_event(struct roster *roster, const struct inotify_event *event)
+{
+    if (event->len == 0 || !is_ours(event->name))
+        return;
+    if (event->wd == roster->run_watch) {
+        on_run(roster, event);
+    } else if (!*find(roster, event->name)) {
+        char tenant[CAY_MAX_TENANT];
+        roster_tenant_of(event->name, tenant);
+        struct tenant *owner = roster_tenant(roster, tenant);
+        if (owner && owner->ended > 0)
+            owner->ended--;
+    }
+}
+
+static void scan(struct roster *roster);
+
+static void on_inotify(struct watch *watch, uint32_t events)
+{
+    struct roster *roster = container_of(watch, struct roster, watch);
+    char buffer[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
+    (void)events;
+    ssize_t n = read(watch->fd, buffer, sizeof(buffer));
+    for (char *at = buffer; n > 0 && at < buffer + n;) {
+        const struct inotify_event *event = (const void *)at;
+        if (event->mask & IN_Q_OVERFLOW)
+            scan(roster); /* events were lost: look at everything */
+        else
+            on_event(roster, event);
+        at += sizeof(*event) + event->len;
+    }
+}
+
+/* ---- keepers that died ----------------------------------------------------------------------- */
+
+struct look {
+    struct job job;
+    struct daemon *d;
+    char id[CAY_MAX_ID];
+};
+
+static void look_work(struct job *job)
+{
+    struct look *look = container_of(job, struct look, job);
+    sandbox_life(look->d->cay, look->id);
+}
+
+/* The sweep removed its run directory, and inotify tells. If it could not, look again. */
+static void look_done(struct job *job)
+{
+    struct look *look = container_of(job, struct look, job);
+    struct entry *entry = *find(look->d->roster, look->id);
+    if (entry)
+        entry->suspect = false;
+    look->d->metrics.sweeps++;
+    free(look);
+}
+
+static bool lives(const struct cay *cay, const char *id)
+{
+    char path[CAY_MAX_ID + 8];
+    snprintf(path, sizeof(path), "%s/status", id);
+    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && status_locked(fd);
+}
+
+static void look_at(struct roster *roster, struct entry *entry)
+{
+    if (entry->expected || entry->suspect || lives(roster->d->cay, entry->id))
+        return;
+    struct look *look = calloc(1, sizeof(*look));
+    if (!look)
+        return;
+    entry->suspect = true;
+    look->job = (struct job){.work = look_work, .done = look_done};
+    look->d = roster->d;
+    snprintf(look->id, sizeof(look->id), "%s", entry->id);
+    jobs_add(roster->d->jobs, &look->job);
+}
+
+static void on_look(struct timer *timer)
+{
+    struct roster *roster = container_of(timer, struct roster, look);
+    roster->slice = (roster->slice + 1) % LOOK_SLICES;
+    for (size_t i = roster->slice; i < BUCKETS; i += LOOK_SLICES)
+        for (struct entry *entry = roster->buckets[i]; entry; entry = entry->next)
+            look_at(roster, entry);
+    timer_set(&roster->d->loop, timer, cay_now_us() + LOOK_US);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void scan_dir(struct roster *roster, int dir, bool ended)
+{
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; stream && (e = readdir(stream));) {
+        if (!is_ours(e->d_name) || e->d_type == DT_SOCK)
+            continue;
+        if (!ended) {
+            add_found(roster, e->d_name);
+        } else if (!*find(roster, e->d_name)) {
+            char tenant[CAY_MAX_TENANT];
+            roster_tenant_of(e->d_name, tenant);
+            struct tenant *owner = roster_tenant(roster, tenant);
+            if (owner)
+                owner->ended++;
+        }
+    }
+    if (stream)
+        closedir(stream);
+}
+
+static void scan(struct roster *roster)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct entry **at = &roster->buckets[i]; *at;)
+            if (!(*at)->expected && !lives(roster->d->cay, (*at)->id))
+                drop(roster, at);
+            else
+                at = &(*at)->next;
+    for (struct tenant *t = roster->tenants; t; t = t->next)
+        t->ended = 0;
+    scan_dir(roster, roster->d->cay->run, false);
+    scan_dir(roster, roster->d->cay->sandboxes, true);
+}
+
+static int watch_dir(int inotify, int dir, uint32_t mask)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", dir);
+    return inotify_add_watch(inotify, path, mask | IN_ONLYDIR);
+}
+
+int roster_open(struct daemon *d, struct roster **out, struct cay_error *err)
+{
+    struct roster *roster = calloc(1, sizeof(*roster));
+    autofd int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (!roster || fd < 0) {
+        free(roster);
+        return cay_fail_errno(err, errno, "cannot watch the run directory");
+    }
+    roster->d = d;
+    roster->watch = (struct watch){.fd = -1, .ready = on_inotify};
+    roster->look.fire = on_look;
+    /* First the watch, then the look: nothing falls between the two. */
+    roster->run_watch = watch_dir(fd, d->cay->run, IN_CREATE | IN_DELETE);
+    roster->ended_watch = watch_dir(fd, d->cay->sandboxes, IN_DELETE);
+    if (roster->run_watch < 0 || roster->ended_watch < 0 ||
+        loop_watch(&d->loop, &roster->watch, fd, EPOLLIN) < 0) {
+        free(roster);
+        return cay_fail_errno(err, errno, "cannot watch the run directory");
+    }
+    steal_fd(&fd);
+    scan(roster);
+    timer_set(&d->loop, &roster->look, cay_now_us() + LOOK_US);
+    *out = roster;
+    return 0;
+}
+
+void roster_close(struct roster *roster)
+{
+    if (!roster)
+        return;
+    int fd = roster->watch.fd;
+    loop_forget(&roster->d->loop, &roster->watch);
+    timer_clear(&roster->d->loop, &roster->look);
+    close_fd(&fd);
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (roster->buckets[i])
+            drop(roster, &roster->buckets[i]);
+    for (struct tenant *t; (t = roster->tenants);) {
+        roster->tenants = t->next;
+        free(t);
+    }
+    free(roster);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sandboxes that are there, as far as this daemon has noticed: what tenants have (for their
+ * quotas), what ends by itself (for events), and keepers that died (to be swept). It is a copy of
+ * what the directories say, kept up to date by inotify and made anew at every start; nothing that
+ * is answered about a sandbox comes from here.
+ */
+#ifndef CAY_DAEMON_ROSTER_H
+#define CAY_DAEMON_ROSTER_H
+
+#include "daemon/daemon.h"
+#include "policy/operator.h"
+
+struct tenant {
+    struct tenant *next;
+    char name[CAY_MAX_TENANT]; /* "": the operator's */
+    uint64_t requests;              /* in flight */
+    uint64_t sandboxes, memory, cpus, disk;
+    uint64_t ended;  /* records */
+    uint64_t execs;  /* commands that requests wait for or that were started and still run */
+    /* creates of the last minute: a bucket that leaks */
+    uint64_t creates_us; /* when the bucket was last looked at */
+    double creates;
+};
+
+int roster_open(struct daemon *d, struct roster **out, struct cay_error *err);
+void roster_close(struct roster *roster);
+/* Made on first use; NULL without memory. Lives as long as the roster. */
+struct tenant *roster_tenant(struct roster *roster, const char *name);
+/* The tenant in an id, copied into `out`; "" if it has none. */
+void roster_tenant_of(const char *id, char out[static CAY_MAX_TENANT]);
+
+/*
+ * Room for one more sandbox of this spec, held from now on: before it is made. The rule that says
+ * no is in `why`. Then one of the other two.
+ */
+int roster_reserve(struct daemon *d, const char *tenant, const char *id,
+                   const struct cay_spec *spec, struct operator_refusal *why,
+                   struct cay_error *err);
+/* It is there. */
+void roster_confirm(struct roster *roster, const char *id);
+/* It was not made after all. */
+void roster_cancel(struct roster *roster, const char *id);
+
+/* Labels of one that lives; NULL: none known. Borrowed until the next turn of the loop. */
+char *const *roster_labels(struct roster *roster, const char *id);
+size_t roster_count(const struct roster *roster);
+/* For metrics. */
+void roster_tenants(const struct roster *roster,
+                    void (*each)(const struct tenant *tenant, void *data), void *data);
+
+#endif

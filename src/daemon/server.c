@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/server.h"
+
+#include "base/err.h"
+#include "base/parse.h"
+#include "base/util.h"
+#include "daemon/log.h"
+#include "daemon/request.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define MAX_LISTENERS 16
+#define BACKLOG 1024
+/* The first of the descriptors that a service manager hands over. */
+#define ACTIVATED_FIRST 3
+/* Memory for the headers of one connection, and for the pieces of bodies. */
+#define CONNECTION_MEMORY (24u << 10)
+/* A client that takes and gives nothing for this long is gone. */
+#define STALL_S 120
+/* From the end of a request to the headers of the next: also what a slow first line may take. */
+#define QUIET_US 30000000
+#define TICK_US 1000000
+
+struct listener {
+    struct server *server;
+    struct MHD_Daemon *mhd;
+    struct watch watch;
+    struct timer timer; /* when libmicrohttpd wants to look at its timeouts */
+    int fd;
+    bool local;
+};
+
+struct server {
+    struct daemon *d;
+    struct listener listeners[MAX_LISTENERS];
+    size_t n;
+    char *cert, *key;
+    struct connection *connections; /* newest first */
+    size_t n_connections;
+    struct timer tick;
+    char socket_path[108]; /* ours to remove; empty: not */
+};
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+void connection_stir(struct connection *c)
+{
+    timer_set(&c->d->loop, &c->listener->timer, 0);
+}
+
+void connection_cut(struct connection *c)
+{
+    c->cut = true;
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct listener *listener = cls;
+    struct server *server = listener->server;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+        struct connection *c = calloc(1, sizeof(*c));
+        *context = c;
+        if (!c || !info)
+            return;
+        *c = (struct connection){.d = server->d,
+                                 .listener = listener,
+                                 .next = server->connections,
+                                 .link = &server->connections,
+                                 .quiet_since_us = cay_now_us(),
+                                 .fd = info->connect_fd,
+                                 .local = listener->local};
+        if (c->next)
+            c->next->link = &c->next;
+        server->connections = c;
+        server->n_connections++;
+        server->d->metrics.connections++;
+        server->d->metrics.connections_total++;
+        return;
+    }
+    struct connection *c = *context;
+    if (!c)
+        return;
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    server->n_connections--;
+    server->d->metrics.connections--;
+    free(c);
+    *context = NULL;
+}
+
+/* Clients that send their headers a byte at a time, or nothing: the next request does not come. */
+static void on_tick(struct timer *timer)
+{
+    struct server *server = container_of(timer, struct server, tick);
+    uint64_t now = cay_now_us();
+    for (struct connection *c = server->connections; c; c = c->next)
+        if (!c->cut && c->quiet_since_us && now - c->quiet_since_us > QUIET_US)
+            connection_cut(c);
+    timer_set(&server->d->loop, timer, now + TICK_US);
+}
+
+/* ---- libmicrohttpd on our loop --------------------------------------------------------------- */
+
+/* Runs what can run, and asks when to look again although nothing came. */
+static void run(struct listener *listener)
+{
+    MHD_UNSIGNED_LONG_LONG ms;
+    MHD_run(listener->mhd);
+    if (MHD_get_timeout(listener->mhd, &ms) != MHD_YES)
+        timer_clear(&listener->server->d->loop, &listener->timer);
+    else
+        timer_set(&listener->server->d->loop, &listener->timer, cay_now_us() + ms * 1000);
+}
+
+static void on_ready(struct watch *watch, uint32_t events)
+{
+    (void)events;
+    run(container_of(watch, struct listener, watch));
+}
+
+static void on_timer(struct timer *timer)
+{
+    run(container_of(timer, struct listener, timer));
+}
+
+static void on_mhd_log(void *cls, const char *format, va_list args)
+{
+    char text[256];
+    (void)cls;
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = 0;
+    log_event(LOG_DEBUG, "http", "text", text, NULL);
+}
+
+static int start_mhd(struct server *server, struct listener *listener, struct cay_error *err)
+{
+    struct daemon *d = server->d;
+    bool tls = !listener->local && d->settings.tls_cert;
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
+                     MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem tls_options[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, server->cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, server->key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    listener->mhd = MHD_start_daemon(
+        flags, 0, NULL, NULL, request_access, listener, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log,
+        NULL, MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+        listener, MHD_OPTION_URI_LOG_CALLBACK, request_begin, d, MHD_OPTION_NOTIFY_COMPLETED,
+        request_over, d, MHD_OPTION_CONNECTION_LIMIT, (unsigned)d->settings.connections,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALL_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls_options, MHD_OPTION_END);
+    if (!listener->mhd)
+        return cay_fail(err, CAY_E_INTERNAL, "cannot start the HTTP server%s",
+                        tls ? "; are tls_cert and tls_key a PEM pair?" : "");
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    listener->watch = (struct watch){.fd = -1, .ready = on_ready};
+    listener->timer.fire = on_timer;
+    if (!info || loop_watch(&d->loop, &listener->watch, info->epoll_fd, EPOLLIN) < 0)
+        return cay_fail_errno(err, errno, "cannot watch the HTTP server");
+    return 0;
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+static struct listener *add_listener(struct server *server, int fd, bool local)
+{
+    if (server->n == MAX_LISTENERS)
+        return NULL;
+    struct listener *listener = &server->listeners[server->n++];
+    *listener = (struct listener){.server = server, .fd = fd, .local = local};
+    listener->watch.fd = -1;
+    return listener;
+}
+
+static int listen_unix(struct server *server, const char *path, struct cay_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path))
+        return cay_fail(err, CAY_E_INVALID, "the socket '%s' is no absolute path, or too long",
+                        path);
+    memcpy(address.sun_path, path, strlen(path));
+    /* A socket that is there belongs to a daemon that is dead: we hold the state's lock. Anything
+     * else is not ours to remove. */
+    if (lstat(path, &st) == 0 && (!S_ISSOCK(st.st_mode) || unlink(path) < 0))
+        return cay_fail(err, CAY_E_CONFLICT, "%s is in the way and is no socket of ours", path);
+    autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t old = umask(0177);
+    int bound = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&address, sizeof(address));
+    umask(old);
+    if (bound < 0 || listen(fd, BACKLOG) < 0)
+        return cay_fail_errno(err, errno, "cannot listen on %s", path);
+    snprintf(server->socket_path, sizeof(server->socket_path), "%s", path);
+    if (!add_listener(server, fd, true))
+        return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
+    steal_fd(&fd);
+    return 0;
+}
+
+/* "127.0.0.1:7733", "[::1]:7733" */
+static int parse_address(const char *text, struct sockaddr_storage *out, socklen_t *size,
+                         struct cay_error *err)
+{
+    struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+    char host[64];
+    uint64_t port;
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    bool bracket = n > 2 && text[0] == '[' && text[n - 1] == ']';
+    memset(out, 0, sizeof(*out));
+    if (!colon || n >= sizeof(host) || parse_count(colon + 1, &port, NULL) < 0 || port > 65535)
+        return cay_fail(err, CAY_E_INVALID, "tcp '%s' is not ADDRESS:PORT", text);
+    snprintf(host, sizeof(host), "%.*s", (int)(bracket ? n - 2 : n), text + bracket);
+    if (bracket && inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        *size = sizeof(*v6);
+        return 0;
+    }
+    if (!bracket && inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        *size = sizeof(*v4);
+        return 0;
+    }
+    return cay_fail(err, CAY_E_INVALID,
+                    "tcp '%s': the address must be numeric, such as 127.0.0.1:7733 or [::1]:7733",
+                    text);
+}
+
+static int listen_tcp(struct server *server, const char *text, struct cay_error *err)
+{
+    struct sockaddr_storage address;
+    socklen_t size = 0;
+    int one = 1;
+    if (parse_address(text, &address, &size, err) < 0)
+        return -1;
+    autofd int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+        /* Inherited by what is accepted: small answers must not wait for an acknowledgement, and a
+         * client whose machine died must be noticed. */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    }
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, BACKLOG) < 0)
+        return cay_fail_errno(err, errno, "cannot listen on tcp %s", text);
+    if (!add_listener(server, fd, false))
+        return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
+    steal_fd(&fd);
+    return 0;
+}
+
+/* Sockets from a service manager, or from ourselves before an upgrade. */
+static int take_activated(struct server *server, struct cay_error *err)
+{
+    uint64_t pid = 0, n = 0;
+    const char *for_pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    if (!for_pid || !count || parse_count(for_pid, &pid, NULL) < 0 || pid != (uint64_t)getpid() ||
+        parse_count(count, &n, NULL) < 0)
+        return 0;
+    for (int fd = ACTIVATED_FIRST; fd < ACTIVATED_FIRST + (int)CAY_MIN(n, 64u); fd++) {
+        struct sockaddr_storage address;
+        socklen_t size = sizeof(address);
+        if (getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+            return cay_fail_errno(err, errno, "descriptor %d of the service manager", fd);
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
+        bool local = address.ss_family == AF_UNIX;
+        struct sockaddr_un *path = (struct sockaddr_un *)&address;
+        if (local)
+            chmod(path->sun_path, 0600);
+        if (!add_listener(server, fd, local))
+            return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
+    }
+    unsetenv("LISTEN_PID");
+    unsetenv("LISTEN_FDS");
+    unsetenv("LISTEN_FDNAMES");
+    return (int)server->n;
+}
+
+static int open_sockets(struct server *server, struct cay_error *err)
+{
+    const struct settings *s = &server->d->settings;
+    char path[CAY_MAX_PATH];
+    int taken = take_activated(server, err);
+    if (taken != 0)
+        return taken < 0 ? -1 : 0;
+    snprintf(path, sizeof(path), "%s/cayd.sock", server->d->cay->run_path);
+    const char *wanted = s->listen ? s->listen : path;
+    if (strncmp(wanted, "unix:", 5) == 0)
+        wanted += 5;
+    if (strcmp(wanted, "none") != 0 && listen_unix(server, wanted, err) < 0)
+        return -1;
+    for (const char *const *tcp = s->tcp; tcp && *tcp; tcp++)
+        if (listen_tcp(server, *tcp, err) < 0)
+            return -1;
+    if (server->n == 0)
+        return cay_fail(err, CAY_E_INVALID, "nothing to listen on: listen is 'none', tcp not set");
+    return 0;
+}
+
+static int read_pem(const char *path, char **out, struct cay_error *err)
+{
+    char *text = path ? malloc(CAY_MAX_CONFIG) : NULL;
+    if (!path)
+        return 0;
+    if (!text || cay_read_file_at(AT_FDCWD, path, text, CAY_MAX_CONFIG) < 0) {
+        free(text);
+        return cay_fail_errno(err, errno, "cannot read %s", path);
+    }
+    *out = text;
+    return 0;
+}
+
+static void tell_address(const struct listener *listener)
+{
+    struct sockaddr_storage address;
+    socklen_t size = sizeof(address);
+    char host[INET6_ADDRSTRLEN] = "", text[160];
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&address;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address;
+    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) < 0)
+        return;
+    if (address.ss_family == AF_UNIX) {
+        snprintf(text, sizeof(text), "unix:%s", ((struct sockaddr_un *)&address)->sun_path);
+    } else if (address.ss_family == AF_INET) {
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        snprintf(text, sizeof(text), "tcp:%s:%u", host, ntohs(v4->sin_port));
+    } else {
+        inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+        snprintf(text, sizeof(text), "tcp:[%s]:%u", host, ntohs(v6->sin6_port));
+    }
+    log_event(LOG_INFO, "listening", "address", text, NULL);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int server_open(struct daemon *d, struct server **out, struct cay_error *err)
+{
+    const struct settings *s = &d->settings;
+    struct server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    server->d = d;
+    if ((s->tls_cert != NULL) != (s->tls_key != NULL)) {
+        free(server);
+        return cay_fail(err, CAY_E_INVALID, "tls_cert and tls_key belong together");
+    }
+    int result = open_sockets(server, err);
+    if (result == 0)
+        result = read_pem(s->tls_cert, &server->cert, err);
+    if (result == 0)
+        result = read_pem(s->tls_key, &server->key, err);
+    for (size_t i = 0; result == 0 && i < server->n; i++)
+        result = start_mhd(server, &server->listeners[i], err);
+    if (result < 0) {
+        server_close(server);
+        return -1;
+    }
+    for (size_t i = 0; i < server->n; i++)
+        tell_address(&server->listeners[i]);
+    server->tick.fire = on_tick;
+    timer_set(&d->loop, &server->tick, cay_now_us() + TICK_US);
+    *out = server;
+    return 0;
+}
+
+void server_quiesce(struct server *server)
+{
+    for (size_t i = 0; i < server->n; i++)
+        if (server->listeners[i].mhd && server->listeners[i].fd >= 0)
+            /* The socket is ours again, still listening: who comes waits in its backlog. */
+            MHD_quiesce_daemon(server->listeners[i].mhd);
+}
+
+size_t server_listeners(const struct server *server, int *fds, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < server->n && n < max; i++)
+        fds[n++] = server->listeners[i].fd;
+    return n;
+}
+
+void server_close(struct server *server)
+{
+    if (!server)
+        return;
+    for (struct connection *c = server->connections; c; c = c->next)
+        connection_cut(c);
+    for (size_t i = 0; i < server->n; i++) {
+        struct listener *listener = &server->listeners[i];
+        loop_forget(&server->d->loop, &listener->watch);
+        timer_clear(&server->d->loop, &listener->timer);
+        if (listener->mhd)
+            MHD_stop_daemon(listener->mhd);
+    }
+    timer_clear(&server->d->loop, &server->tick);
+    if (server->socket_path[0] && !server->d->upgrade)
+        unlink(server->socket_path);
+    free(server->cert);
+    free(server->key);
+    free(server);
+}

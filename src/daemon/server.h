@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Listeners and connections. libmicrohttpd parses HTTP and does TLS; it has no thread and no loop
+ * of its own here: each listener is a descriptor on our loop.
+ */
+#ifndef CAY_DAEMON_SERVER_H
+#define CAY_DAEMON_SERVER_H
+
+#include "daemon/daemon.h"
+
+struct request;
+struct listener;
+
+/* One client's connection, from accept to close. */
+struct connection {
+    struct daemon *d;
+    struct connection *next, **link;
+    struct listener *listener;
+    uint64_t quiet_since_us; /* no request is at work; 0: one is */
+    int fd;
+    bool local; /* over the unix socket */
+    bool cut;   /* we are closing it */
+};
+
+int server_open(struct daemon *d, struct server **out, struct cay_error *err);
+/* Closes all connections; requests at work are dropped. */
+void server_close(struct server *server);
+/* No new connections; what runs goes on. */
+void server_quiesce(struct server *server);
+/* The listening sockets, for who comes after us. Fills at most `max`; the number. */
+size_t server_listeners(const struct server *server, int *fds, size_t max);
+/* One of its requests may go on: libmicrohttpd has to look at it, soon but not now. */
+void connection_stir(struct connection *c);
+/* Cuts a connection: its client sees the end at once. */
+void connection_cut(struct connection *c);
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running things: processes of a sandbox, and the caller's end of their streams (stream.h). */
+#include "base/err.h"
+#include "base/util.h"
+#include "remote/json.h"
+#include "remote/remote.h"
+#include "remote/split.h"
+#include "remote/stream.h"
+#include "wire/chan.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct cay_proc {
+    struct cay *cay;
+    char id[CAY_MAX_ID];
+    pid_t pid;
+    uint64_t from;
+    bool follow, over;
+    struct stream *stream; /* opened by the first who needs it: who only starts does not */
+    struct chan chan;
+    struct msg current; /* what the last event borrowed from */
+};
+
+/* ---- starting and attaching ------------------------------------------------------------------ */
+
+static int new_proc(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
+                    struct cay_proc **out, struct cay_error *err)
+{
+    struct cay_proc *proc = calloc(1, sizeof(*proc));
+    if (!proc)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    proc->cay = sandbox->cay;
+    proc->pid = pid;
+    proc->from = from;
+    proc->follow = follow;
+    proc->chan.sock = -1;
+    memcpy(proc->id, sandbox->id, sizeof(proc->id));
+    *out = proc;
+    return 0;
+}
+
+static int open_stream(struct cay_proc *proc, struct cay_error *err)
+{
+    int sock;
+    if (proc->stream)
+        return 0;
+    if (stream_open(proc->cay->http, proc->id, proc->pid, proc->from, proc->follow, &proc->stream,
+                    &sock, err) < 0)
+        return -1;
+    chan_init(&proc->chan, sock);
+    return 0;
+}
+
+static int make_body(const struct cay_exec *exec, json_t *body, struct cay_error *err)
+{
+    if (json_set_list(body, "argv", exec->shell ? NULL : exec->argv, err) < 0 ||
+        json_set_str(body, "shell", exec->shell, err) < 0 ||
+        json_set_pairs(body, "env", exec->env, err) < 0 ||
+        json_set_str(body, "cwd", exec->cwd, err) < 0 ||
+        json_set_str(body, "user", exec->user, err) < 0 ||
+        json_set_ms(body, "timeout", exec->timeout_ms, err) < 0)
+        return -1;
+    if (exec->want_stdin || exec->input_size)
+        json_object_set_new(body, "stdin", json_true());
+    if (!exec->pty)
+        return 0;
+    json_object_set_new(body, "pty", json_true());
+    if (json_set_num(body, "rows", exec->rows, err) < 0)
+        return -1;
+    return json_set_num(body, "cols", exec->cols, err);
+}
+
+int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_proc **out,
+              struct cay_error *err)
+{
+    autoask struct ask ask;
+    json_t *answer;
+    bool argv = exec->argv && exec->argv[0];
+    if (argv == (exec->shell != NULL))
+        return cay_fail(err, CAY_E_INVALID, "give a command either as argv or as a shell string");
+    ask_init(&ask, "POST", "sandboxes/%/processes", sandbox->id);
+    ask.body = json_object();
+    if (make_body(exec, ask.body, err) < 0 ||
+        http_object(sandbox->cay->http, &ask, &answer, err) < 0)
+        return -1;
+    uint64_t pid = json_u64(answer, "pid");
+    json_decref(answer);
+    if (pid == 0 || pid > INT32_MAX)
+        return cay_fail(err, CAY_E_INTERNAL, "the daemon's answer names no process");
+    return new_proc(sandbox, (pid_t)pid, 0, true, out, err);
+}
+
+int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
+               struct cay_proc **out, struct cay_error *err)
+{
+    return new_proc(sandbox, pid, from, follow, out, err);
+}
+
+/* ---- the stream ------------------------------------------------------------------------------ */
+
+/* 1: readable; 0: time is up; -1. */
+static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
+{
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    uint64_t end = timeout_ms > 0 ? cay_now_us() + (uint64_t)timeout_ms * 1000 : 0;
+    for (;;) {
+        int n = poll(&p, 1, timeout_ms);
+        if (n >= 0)
+            return n > 0;
+        if (errno != EINTR)
+            return cay_fail_errno(err, errno, "cannot wait for output");
+        if (timeout_ms > 0) {
+            uint64_t now = cay_now_us();
+            timeout_ms = now >= end ? 0 : (int)((end - now) / 1000) + 1;
+        }
+    }
+}
+
+static void take_exit(const struct msg *msg, struct cay_exit *out)
+{
+    *out = (struct cay_exit){
+        .pid = (pid_t)msg->pid,
+        .exit_code = (int)msg->exit_code,
+        .signal = (int)msg->signal,
+        .timed_out = msg->flags & MSG_F_TIMED_OUT,
+        .oom = msg->flags & MSG_F_OOM,
+        .truncated = msg->flags & MSG_F_TRUNCATED,
+        .duration_us = msg->duration_us,
+        .cpu_us = msg->cpu_us,
+        .peak_memory = msg->peak_memory,
+    };
+}
+
+static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
+{
+    const struct msg *msg = &proc->current;
+    proc->over = msg->type != MSG_OUTPUT;
+    switch (msg->type) {
+    case MSG_OUTPUT:
+        *out = (struct cay_event){
+            .kind = CAY_EVENT_OUTPUT,
+            .stream = (int)msg->stream,
+            .offset = msg->offset,
+            .data = msg->data.data,
+            .size = msg->data.size,
+        };
+        return 1;
+    case MSG_EXIT:
+        *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
+        take_exit(msg, &out->exit);
+        return 1;
+    case MSG_OK:
+        return 0;
+    default:
+        return msg_to_error(msg, err);
+    }
+}
+
+int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
+                  struct cay_error *err)
+{
+    msg_done(&proc->current);
+    proc->current = (struct msg){0};
+    if (open_stream(proc, err) < 0)
+        return -1;
+    while (!proc->over) {
+        int popped = chan_pop(&proc->chan, &proc->current, err);
+        if (popped < 0)
+            return -1;
+        if (popped > 0)
+            return take_event(proc, out, err);
+        int ready = wait_readable(proc->chan.sock, timeout_ms, err);
+        if (ready <= 0)
+            return ready;
+        ssize_t n = chan_fill(&proc->chan);
+        if (n <= 0)
+            return cay_fail(err, CAY_E_INTERNAL, "the stream of output ended without a reason");
+    }
+    return 0;
+}
+
+pid_t cay_proc_pid(const struct cay_proc *proc)
+{
+    return proc->pid;
+}
+
+int cay_proc_fd(const struct cay_proc *proc)
+{
+    /* Whoever polls will want what comes: the stream is opened here if nobody did before. */
+    return open_stream((struct cay_proc *)proc, NULL) < 0 ? -1 : proc->chan.sock;
+}
+
+int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct cay_error *err)
+{
+    if (open_stream(proc, err) < 0)
+        return -1;
+    for (size_t done = 0; done < size;) {
+        size_t part = CAY_MIN(size - done, (size_t)CAY_MAX_DATA);
+        const struct msg msg = {.type = OP_STDIN,
+                                .pid = (uint64_t)proc->pid,
+                                .data = {(const char *)data + done, part}};
+        if (chan_send(proc->chan.sock, &msg, NULL, 0, err) < 0)
+            return -1;
+        done += part;
+    }
+    return 0;
+}
+
+int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err)
+{
+    const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->pid, .flags = MSG_F_EOF};
+    return open_stream(proc, err) < 0 ? -1 : chan_send(proc->chan.sock, &msg, NULL, 0, err);
+}
+
+int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct cay_error *err)
+{
+    autoask struct ask ask;
+    char pid[REMOTE_PID];
+    ask_init(&ask, "POST", "sandboxes/%/processes/%/resize", proc->id, pid_text(proc->pid, pid));
+    ask.body = json_pack("{sisi}", "rows", (int)rows, "cols", (int)cols);
+    return http_order(proc->cay->http, &ask, err);
+}
+
+void cay_proc_free(struct cay_proc *proc)
+{
+    if (!proc)
+        return;
+    msg_done(&proc->current);
+    if (proc->stream)
+        chan_done(&proc->chan);
+    stream_close(proc->stream);
+    free(proc);
+}
+
+/* ---- whole runs ------------------------------------------------------------------------------ */
+
+/* Input is sent piece by piece between reads, so that neither side waits for the other for ever. */
+static int feed(struct cay_proc *proc, const struct cay_exec *exec, size_t *fed)
+{
+    struct pollfd p = {.fd = cay_proc_fd(proc), .events = POLLIN | POLLOUT};
+    if (poll(&p, 1, -1) <= 0 || !(p.revents & POLLOUT))
+        return 0;
+    size_t part = CAY_MIN(exec->input_size - *fed, (size_t)CAY_MAX_DATA / 2);
+    if (cay_proc_write(proc, (const char *)exec->input + *fed, part, NULL) < 0)
+        *fed = exec->input_size; /* it ended: its exit follows */
+    else
+        *fed += part;
+    return *fed == exec->input_size ? cay_proc_close_stdin(proc, NULL) : 0;
+}
+
+static int collect(struct cay_proc *proc, const struct cay_exec *exec, struct cay_buf streams[2],
+                   struct cay_exit *out, struct cay_error *err)
+{
+    struct cay_event event;
+    size_t fed = 0;
+    for (;;) {
+        bool feeding = fed < exec->input_size;
+        if (feeding)
+            feed(proc, exec, &fed);
+        int got = cay_proc_next(proc, feeding ? 0 : -1, &event, err);
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            continue;
+        if (event.kind == CAY_EVENT_EXIT) {
+            *out = event.exit;
+            return 0;
+        }
+        if (buf_add(&streams[event.stream == 2], event.data, event.size) < 0)
+            return cay_fail(err, CAY_E_TOO_LARGE, "the output does not fit into memory");
+    }
+}
+
+int cay_run(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_result *out,
+            struct cay_error *err)
+{
+    struct cay_proc *proc;
+    struct cay_result result = {0};
+    struct cay_buf streams[2] = {CAY_BUF(SIZE_MAX / 4), CAY_BUF(SIZE_MAX / 4)};
+    if (cay_start(sandbox, exec, &proc, err) < 0)
+        return -1;
+    int done = collect(proc, exec, streams, &result.exit, err);
+    cay_proc_free(proc);
+    if (done == 0) {
+        result.out = buf_steal(&streams[0], &result.out_size);
+        result.err = buf_steal(&streams[1], &result.err_size);
+        if (!result.out || !result.err)
+            done = cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    }
+    buf_done(&streams[0]);
+    buf_done(&streams[1]);
+    if (done < 0) {
+        cay_result_done(&result);
+        return -1;
+    }
+    *out = result;
+    return 0;
+}
+
+void cay_result_done(struct cay_result *result)
+{
+    if (!result)
+        return;
+    free(result->out);
+    free(result->err);
+    result->out = result->err = NULL;
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static int wait_once(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, bool *lost,
+                     struct cay_exit *out, struct cay_error *err)
+{
+    autoask struct ask ask;
+    autoanswer struct answer answer = {0};
+    char text[REMOTE_PID];
+    ask_init(&ask, "POST", "sandboxes/%/processes/%/wait", sandbox->id, pid_text(pid, text));
+    ask.seconds = 0;
+    ask.body = json_object();
+    if (timeout_ms == 0)
+        json_object_set_new(ask.body, "timeout", json_integer(0));
+    else if (timeout_ms != UINT64_MAX && json_set_ms(ask.body, "timeout", timeout_ms, err) < 0)
+        return -1;
+    if (http_do(sandbox->cay->http, &ask, &answer, err) < 0) {
+        *lost = err->code == CAY_E_UNAVAILABLE;
+        return -1;
+    }
+    json_t *object = json_parse(answer.body.data, answer.body.size);
+    bool good = json_is_object(object);
+    if (good)
+        json_to_exit(object, out);
+    json_decref(object);
+    return good ? 0 : cay_fail(err, CAY_E_INTERNAL, "the daemon's answer is no exit");
+}
+
+/* A wait may be longer than the daemon lives: it goes on with the next. */
+int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct cay_exit *out,
+             struct cay_error *err)
+{
+    struct cay_error own;
+    uint64_t end = timeout_ms == UINT64_MAX ? 0 : cay_after_ms(timeout_ms), patience = 0;
+    if (!err)
+        err = &own;
+    for (;;) {
+        bool lost = false;
+        uint64_t began = cay_now_us();
+        if (wait_once(sandbox, pid, timeout_ms, &lost, out, err) == 0)
+            return 0;
+        uint64_t now = cay_now_us();
+        if (!patience || now - began > STREAM_PATIENCE_MS * 1000ull)
+            patience = now + STREAM_PATIENCE_MS * 1000ull;
+        if (!lost || now > patience)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        if (end)
+            timeout_ms = end > cay_now_us() ? (end - cay_now_us()) / 1000 : 0;
+    }
+}
+
+int cay_signal(struct cay_sandbox *sandbox, pid_t pid, int signal, bool tree, struct cay_error *err)
+{
+    autoask struct ask ask;
+    char text[REMOTE_PID];
+    ask_init(&ask, "POST", "sandboxes/%/processes/%/signal", sandbox->id, pid_text(pid, text));
+    ask.body = json_pack("{sisb}", "signal", signal, "tree", (int)tree);
+    return http_order(sandbox->cay->http, &ask, err);
+}
+
+struct procs {
+    int (*each)(const struct cay_proc_info *info, void *data);
+    void *data;
+};
+
+static int on_proc(json_t *object, void *data)
+{
+    const struct procs *p = data;
+    struct cay_proc_info info = {
+        .pid = (pid_t)json_u64(object, "pid"),
+        .running = json_flag(object, "running"),
+        .pty = json_flag(object, "pty"),
+        .started_ms = json_u64(object, "started_ms"),
+        .output_start = json_u64(object, "output_start"),
+        .output_end = json_u64(object, "output_end"),
+    };
+    snprintf(info.command, sizeof(info.command), "%s", json_text(object, "command"));
+    json_to_exit(json_object_get(object, "exit"), &info.exit);
+    return p->each(&info, p->data);
+}
+
+int cay_procs(struct cay_sandbox *sandbox,
+              int (*each)(const struct cay_proc_info *info, void *data), void *data,
+              struct cay_error *err)
+{
+    autoask struct ask ask;
+    struct procs p = {each, data};
+    ask_init(&ask, "GET", "sandboxes/%/processes", sandbox->id);
+    return http_each(sandbox->cay->http, &ask, SPLIT_LIST, on_proc, &p, NULL, err);
+}

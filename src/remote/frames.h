@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's output stream (application/vnd.cay.frames), cut as it arrives: bytes in, events out.
+ *
+ *   u8 kind | 3 zero bytes | u32 length | u64 offset, big-endian | payload
+ *
+ * Output is handed on as it comes, a part of a frame at a time, and so needs no memory; what ends a
+ * stream is a small JSON object, handed over whole. No I/O.
+ */
+#ifndef CAY_REMOTE_FRAMES_H
+#define CAY_REMOTE_FRAMES_H
+
+#include "base/buf.h"
+
+#define FRAMES_TYPE "application/vnd.cay.frames"
+#define FRAMES_HEADER 16
+/* An exit or an error as JSON. */
+#define FRAMES_MAX_JSON (16u << 10)
+
+enum frames_kind {
+    FRAMES_STDOUT = 1,
+    FRAMES_STDERR,
+    FRAMES_EXIT,
+    FRAMES_END,
+    FRAMES_ERROR,
+};
+
+struct frames {
+    unsigned char header[FRAMES_HEADER];
+    size_t have; /* bytes of the header */
+    enum frames_kind kind;
+    uint32_t left; /* bytes of the payload to come */
+    uint64_t offset;
+    struct cay_buf json;
+    /* `bytes` belong to the stream 1 or 2, or are the JSON of what ends it. Non-zero: stop. */
+    int (*event)(enum frames_kind kind, uint64_t offset, const char *bytes, size_t size,
+                 void *data);
+    void *data;
+};
+
+void frames_init(struct frames *frames,
+                 int (*event)(enum frames_kind kind, uint64_t offset, const char *bytes,
+                              size_t size, void *data),
+                 void *data);
+void frames_done(struct frames *frames);
+/* Forgets a frame that was cut by a lost connection. */
+void frames_restart(struct frames *frames);
+/* 0; 1: `event` wanted no more; -1: these are no frames. */
+int frames_feed(struct frames *frames, const char *bytes, size_t size);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stream of a process as a socket: a thread that reads its output from the daemon, posts its
+ * input, and speaks to the caller at the other end of a socket pair as a keeper would (wire/msg.h):
+ * MSG_OUTPUT..., then one of MSG_EXIT, MSG_OK (nothing more now) and MSG_ERROR; OP_STDIN comes in.
+ * So the caller has one descriptor that poll() understands, for both directions.
+ *
+ * A connection that is lost is made again where it was, for STREAM_PATIENCE_MS: a daemon that is
+ * restarted or upgraded goes unnoticed. Used by exec.c.
+ */
+#ifndef CAY_REMOTE_STREAM_H
+#define CAY_REMOTE_STREAM_H
+
+#include "remote/http.h"
+
+#define STREAM_PATIENCE_MS 15000
+
+struct stream;
+
+/* pid 0: the log of the sandbox. `sock` is the caller's end, and the caller's to close. */
+int stream_open(struct http *http, const char *id, pid_t pid, uint64_t from, bool follow,
+                struct stream **out, int *sock, struct cay_error *err);
+/* After the caller's end was closed: waits a moment for input that is on its way. */
+void stream_close(struct stream *stream);
+
+#endif
