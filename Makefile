@@ -83,8 +83,9 @@ sources: ## bring the file lists of src/*/meson.build up to date
 programs: sources $(PROG)/build.ninja ## build cay, cay-keeper, cay-init
 	$(call build,$(PROG))
 
-library: sources $(LIB)/build.ninja ## build libcay, unit tests, examples
+library: sources $(LIB)/build.ninja ## build libcay, cayd, cay-remote, cay-audit, unit tests, examples
 	$(call build,$(LIB))
+	@mkdir -p $(PROG); for p in cay-remote cay-audit; do ln -sf ../lib/$$p $(PROG)/$$p; done
 
 asan: sources $(ASAN)/build.ninja ## build the library part with ASan and UBSan
 	$(call build,$(ASAN))

@@ -340,7 +340,7 @@ void events_get(struct request *r)
     e->d = r->d;
     e->r = r;
     e->dir = journal_dir(r->d->journal);
-    e->seen = query.from;
+    e->seen = query.from ? query.from - 1 : 0;
     e->follow = query.follow;
     e->batch = e->later = CAY_BUF(MAX_BEHIND);
     e->pending = CAY_BUF(2 * MAX_BEHIND);

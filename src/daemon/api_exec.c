@@ -18,6 +18,7 @@
 #include "daemon/roster.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Collected in memory, both streams together. */
@@ -340,9 +341,11 @@ static int take_input(struct run *run, const struct exec_body *body, struct cay_
         return buf_add(&run->input, body->input, strlen(body->input)) < 0
                    ? cay_fail(err, CAY_E_TOO_LARGE, "the input is too large")
                    : 0;
-    return body->input_base64 ? base64_decode(body->input_base64, strlen(body->input_base64),
-                                              &run->input, err)
-                              : 0;
+    if (!body->input_base64 || base64_decode(body->input_base64, strlen(body->input_base64),
+                                             &run->input, err) == 0)
+        return 0;
+    snprintf(run->r->field, sizeof(run->r->field), "input_base64");
+    return cay_fail_context(err, "input_base64");
 }
 
 static int begin(struct request *r, struct run *run, struct cay_error *err)

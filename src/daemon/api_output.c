@@ -238,6 +238,7 @@ static void put_exit(struct output *o, const struct msg *msg)
 static void put_started(struct output *o, const struct msg *msg)
 {
     o->r->pid = (pid_t)msg->pid;
+    exec_count(o->r, o->r->pid);
     if (o->form == FORM_NDJSON) {
         buf_str(&o->pending, "{");
         json_str(&o->pending, "type", "started");

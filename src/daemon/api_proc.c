@@ -117,6 +117,7 @@ static const struct opt start_parameters[] = {
 static void done_started(struct ask *ask, const struct msg *msg)
 {
     autobuf struct cay_buf body = CAY_BUF(256);
+    exec_count(ask->r, (pid_t)msg->pid);
     buf_str(&body, "{");
     json_num(&body, "pid", msg->pid);
     buf_str(&body, "}\n");

@@ -209,11 +209,16 @@ void sandbox_kill(struct request *r)
     steer(r, AUDIT_KILL, &(struct msg){.type = OP_STOP});
 }
 
+struct patch_body {
+    uint64_t ttl_ms, idle_ms;
+    bool has_ttl, has_idle;
+};
+
 static const struct opt patch_fields[] = {
-    OPT("ttl", 0, OPT_DURATION, offsetof(struct cay_lifetime, ttl_ms), NULL, NULL,
-        .extra = offsetof(struct cay_lifetime, set_ttl)),
-    OPT("idle", 0, OPT_DURATION, offsetof(struct cay_lifetime, idle_ms), NULL, NULL,
-        .extra = offsetof(struct cay_lifetime, set_idle)),
+    OPT("ttl", 0, OPT_DURATION, offsetof(struct patch_body, ttl_ms), NULL, NULL,
+        .extra = offsetof(struct patch_body, has_ttl)),
+    OPT("idle", 0, OPT_DURATION, offsetof(struct patch_body, idle_ms), NULL, NULL,
+        .extra = offsetof(struct patch_body, has_idle)),
 };
 
 static void done_patch(struct order *order, const struct msg *answer)
@@ -229,13 +234,17 @@ static void done_patch(struct order *order, const struct msg *answer)
 void sandbox_patch(struct request *r)
 {
     struct cay_error err;
-    struct cay_lifetime l = {0};
+    struct patch_body body = {0};
     struct operator_refusal why = {0};
     if (input_no_query(r, &err) < 0 ||
-        input_json(r, patch_fields, CAY_COUNT(patch_fields), &l, &err) < 0) {
+        input_json(r, patch_fields, CAY_COUNT(patch_fields), &body, &err) < 0) {
         reply_error(r, &err);
         return;
     }
+    const struct cay_lifetime l = {.set_ttl = body.has_ttl,
+                                   .set_idle = body.has_idle,
+                                   .ttl_ms = body.ttl_ms,
+                                   .idle_ms = body.idle_ms};
     if (operator_check_lifetime(r->d->policy, r->who.tenant, &l, &why, &err) < 0) {
         snprintf(r->rule, sizeof(r->rule), "%s", why.rule);
         journal_note(r, AUDIT_REFUSED, NULL, &err);
@@ -516,6 +525,8 @@ static void delete_done(struct job *job)
     struct request *r = e->r;
     if (e->result == 0 || e->err.code != CAY_E_NOT_FOUND)
         journal_note_for(&e->actor, AUDIT_DELETE, NULL, e->result < 0 ? &e->err : NULL);
+    if (e->result == 0)
+        roster_removed(e->d->roster, e->id);
     if (r) {
         r->drop = NULL;
         if (e->result < 0)

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "daemon/call.h"
 #include "daemon/journal.h"
 #include "daemon/roster.h"
 #include "sandbox/sandbox.h"
@@ -114,4 +115,47 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
     }
     r->d->metrics.execs++;
     return journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err);
+}
+
+/* ---- counting what runs in the background ---------------------------------------------------- */
+
+struct vigil {
+    struct call call;
+    struct tenant *tenant;
+};
+
+static void vigil_over(struct call *call)
+{
+    struct vigil *vigil = call->data;
+    vigil->tenant->execs--;
+    call_end(call);
+    free(vigil);
+}
+
+static void vigil_message(struct call *call, const struct msg *msg)
+{
+    (void)msg;
+    vigil_over(call);
+}
+
+static void vigil_lost(struct call *call, const struct cay_error *err)
+{
+    (void)err;
+    vigil_over(call);
+}
+
+static const struct call_ops vigil_ops = {.message = vigil_message, .lost = vigil_lost};
+
+void exec_count(struct request *r, pid_t pid)
+{
+    if (!r->tenant ||
+        operator_quota(r->d->policy, r->who.tenant)->execs_max == OPERATOR_NO_LIMIT)
+        return; /* nobody asks */
+    struct vigil *vigil = calloc(1, sizeof(*vigil));
+    if (!vigil)
+        return;
+    const struct msg wait = {.type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = UINT64_MAX};
+    vigil->tenant = r->tenant;
+    vigil->tenant->execs++;
+    call_start(&vigil->call, r->d, r->id, &wait, 0, &vigil_ops, vigil);
 }

@@ -28,4 +28,7 @@ struct cay_exit exec_exit(const struct msg *msg);
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
                 struct cay_error *err);
 
+/* A command that goes on in the background counts for its tenant until it ends. */
+void exec_count(struct request *r, pid_t pid);
+
 #endif

@@ -256,6 +256,7 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
             cay_fail_errno(err, errno, "the event loop failed");
         notify("STOPPING=1");
         journal_engine(d, AUDIT_STOPPED, NULL, NULL, NULL);
+        log_event(LOG_INFO, "ended", NULL);
     }
     size_t n = d->upgrade ? server_listeners(d->server, fds, MAX_LISTENERS) : 0;
     close_parts(d);
@@ -264,7 +265,6 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
         become_new(fds, n, argv);
         result = cay_fail_errno(err, errno, "cannot execute %s", argv[0]);
     }
-    log_event(LOG_INFO, "ended", NULL);
     return result;
 }
 

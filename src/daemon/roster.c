@@ -26,6 +26,7 @@ struct entry {
     struct tenant *tenant;
     uint64_t memory, cpus, disk;
     char **labels; /* "K=V"; owned; NULL: none */
+    bool ended;    /* only its record is left, and counts as that */
     bool expected; /* being made by us: its directory is no news */
     bool suspect;  /* a job looks whether it still lives */
     char id[CAY_MAX_ID];
@@ -139,23 +140,48 @@ static struct entry *add(struct roster *roster, const char *id, const struct cay
     return *at = entry;
 }
 
-static void drop(struct roster *roster, struct entry **at)
+/* It takes nothing of its tenant's any more. */
+static void let_go(struct roster *roster, struct entry *entry)
 {
-    struct entry *entry = *at;
     struct tenant *owner = entry->tenant;
-    *at = entry->next;
+    if (entry->ended)
+        return;
     owner->sandboxes--;
     owner->memory -= entry->memory;
     owner->cpus -= entry->cpus;
     owner->disk -= entry->disk;
     roster->n--;
+}
+
+static void drop(struct roster *roster, struct entry **at)
+{
+    struct entry *entry = *at;
+    let_go(roster, entry);
+    if (entry->ended)
+        entry->tenant->ended--;
+    *at = entry->next;
     free_labels(entry->labels);
     free(entry);
+}
+
+/* What was a sandbox is now the record of one. */
+static void mark_ended(struct roster *roster, struct entry *entry)
+{
+    if (entry->ended)
+        return;
+    let_go(roster, entry);
+    entry->ended = true;
+    entry->tenant->ended++;
+    free_labels(entry->labels);
+    entry->labels = NULL;
 }
 
 /* One that somebody else made: its own record says what it takes. */
 static struct entry *add_found(struct roster *roster, const char *id)
 {
+    struct entry *there = *find(roster, id);
+    if (there)
+        return there;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
     autospec struct spec spec = {0};
     autofd int dir = home_open(roster->d->cay->sandboxes, id);
@@ -198,7 +224,7 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     struct entry **at = find(d->roster, id);
     if (!owner)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
-    if (*at)
+    if (*at && !(*at)->ended)
         return 0; /* it is there already, and counted */
     const struct {
         const char *key;
@@ -216,11 +242,20 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
             return -1;
     if (check_rate(d->policy, owner, why, err) < 0)
         return -1;
+    if (*at)
+        return 0; /* its record is in the way, and the engine will say so */
     struct entry *entry = add(d->roster, id, spec);
     if (!entry)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     entry->expected = true;
     return 0;
+}
+
+void roster_removed(struct roster *roster, const char *id)
+{
+    struct entry **at = find(roster, id);
+    if (*at && !(*at)->expected)
+        drop(roster, at);
 }
 
 void roster_confirm(struct roster *roster, const char *id)
@@ -256,19 +291,17 @@ static void has_ended(struct roster *roster, struct entry **at)
     struct daemon *d = roster->d;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
-    char id[CAY_MAX_ID];
-    snprintf(id, sizeof(id), "%s", (*at)->id);
-    struct tenant *owner = (*at)->tenant;
-    drop(roster, at);
     d->metrics.ended++;
-    autofd int dir = home_open(d->cay->sandboxes, id);
+    autofd int dir = home_open(d->cay->sandboxes, (*at)->id);
     if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
-        status_decode(buf.data, buf.size, &status, NULL) < 0)
-        return; /* removed, which whoever did it has said */
-    owner->ended++;
+        status_decode(buf.data, buf.size, &status, NULL) < 0) {
+        drop(roster, at); /* removed, which whoever did it has said */
+        return;
+    }
     const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
                                         .reason = status.reason};
-    journal_engine(d, AUDIT_ENDED, id, &detail, (char *const *)status.labels);
+    mark_ended(roster, *at);
+    journal_engine(d, AUDIT_ENDED, (*at)->id, &detail, (char *const *)status.labels);
 }
 
 static void on_run(struct roster *roster, const struct inotify_event *event)
@@ -281,7 +314,7 @@ static void on_run(struct roster *roster, const struct inotify_event *event)
             journal_engine(roster->d, AUDIT_CREATE, event->name,
                            &(struct audit_detail){.reason = "made without the daemon"},
                            entry->labels);
-    } else if (*at && !(*at)->expected) {
+    } else if (*at && !(*at)->expected && !(*at)->ended) {
         has_ended(roster, at);
     }
 }
@@ -290,15 +323,11 @@ static void on_event(struct roster *roster, const struct inotify_event *event)
 {
     if (event->len == 0 || !is_ours(event->name))
         return;
-    if (event->wd == roster->run_watch) {
+    struct entry **at = find(roster, event->name);
+    if (event->wd == roster->run_watch)
         on_run(roster, event);
-    } else if (!*find(roster, event->name)) {
-        char tenant[CAY_MAX_TENANT];
-        roster_tenant_of(event->name, tenant);
-        struct tenant *owner = roster_tenant(roster, tenant);
-        if (owner && owner->ended > 0)
-            owner->ended--;
-    }
+    else if (*at && (*at)->ended)
+        drop(roster, at);
 }
 
 static void scan(struct roster *roster);
@@ -354,7 +383,7 @@ static bool lives(const struct cay *cay, const char *id)
 
 static void look_at(struct roster *roster, struct entry *entry)
 {
-    if (entry->expected || entry->suspect || lives(roster->d->cay, entry->id))
+    if (entry->ended || entry->expected || entry->suspect || lives(roster->d->cay, entry->id))
         return;
     struct look *look = calloc(1, sizeof(*look));
     if (!look)
@@ -385,15 +414,9 @@ static void scan_dir(struct roster *roster, int dir, bool ended)
     for (struct dirent *e; stream && (e = readdir(stream));) {
         if (!is_ours(e->d_name) || e->d_type == DT_SOCK)
             continue;
-        if (!ended) {
-            add_found(roster, e->d_name);
-        } else if (!*find(roster, e->d_name)) {
-            char tenant[CAY_MAX_TENANT];
-            roster_tenant_of(e->d_name, tenant);
-            struct tenant *owner = roster_tenant(roster, tenant);
-            if (owner)
-                owner->ended++;
-        }
+        struct entry *entry = add_found(roster, e->d_name);
+        if (entry && ended && !lives(roster->d->cay, e->d_name))
+            mark_ended(roster, entry);
     }
     if (stream)
         closedir(stream);
@@ -403,12 +426,10 @@ static void scan(struct roster *roster)
 {
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct entry **at = &roster->buckets[i]; *at;)
-            if (!(*at)->expected && !lives(roster->d->cay, (*at)->id))
+            if (!(*at)->expected && ((*at)->ended || !lives(roster->d->cay, (*at)->id)))
                 drop(roster, at);
             else
                 at = &(*at)->next;
-    for (struct tenant *t = roster->tenants; t; t = t->next)
-        t->ended = 0;
     scan_dir(roster, roster->d->cay->run, false);
     scan_dir(roster, roster->d->cay->sandboxes, true);
 }

@@ -159,6 +159,9 @@ static uint64_t fill(const struct judge *j, const struct field *f, const struct 
     bool counted = f->total != N_RULES && rule_limit(j->set, f->total) != OPERATOR_NO_LIMIT;
     if (value == OPERATOR_NO_LIMIT && f->standard && (max != OPERATOR_NO_LIMIT || counted))
         value = CAY_MIN(f->standard(spec), max);
+    /* Left out would mean "without end": under a ceiling it means the ceiling. */
+    if (value == OPERATOR_NO_LIMIT && !f->standard)
+        value = max;
     return value == OPERATOR_NO_LIMIT ? 0 : CAY_MIN(value, max);
 }
 

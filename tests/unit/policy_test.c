@@ -181,8 +181,8 @@ TEST(ceilings)
         ROW(inodes, inodes, "9000000", 9000000, "100", 100, G / 4096),
         ROW(fds, fds, "5000", 5000, "16", 16, 4096),
         ROW(output, output, "16M", 16 * M, "64K", 65536, 8 * M),
-        ROW(ttl, ttl_ms, "1h", 3600000, "1m", 60000, 0),
-        ROW(idle, idle_ms, "90s", 90000, "1.5", 1500, 0),
+        ROW(ttl, ttl_ms, "1h", 3600000, "1m", 60000, 3600000),
+        ROW(idle, idle_ms, "90s", 90000, "1.5", 1500, 90000),
 #undef ROW
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -285,11 +285,11 @@ TEST(lifetime)
     assert_int_equal(operator_check_lifetime(p, "t", &l, &why, &err), 0);
     l = (struct cay_lifetime){.ttl_ms = 1ULL << 60, .idle_ms = 1ULL << 60}; /* neither is set */
     assert_int_equal(operator_check_lifetime(p, "t", &l, &why, &err), 0);
-    /* A create that says nothing: the ttl's default, and no idle time is too long a one. */
-    assert_refused(p, "t", (struct cay_spec){0}, CAY_E_LIMIT, "policy.idle_max");
-    struct cay_spec spec = {.idle_ms = 1000};
+    /* A create that says nothing: the ttl's default, and where there is none, the ceiling. */
+    struct cay_spec spec = {0};
     assert_int_equal(check(p, "t", &spec), 0);
     assert_int_equal(spec.ttl_ms, 600000);
+    assert_int_equal(spec.idle_ms, 300000);
     operator_free(p);
 }
 
