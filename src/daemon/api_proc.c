@@ -239,9 +239,15 @@ static void send_signal(struct request *r, int number, bool tree)
 void proc_signal(struct request *r)
 {
     struct cay_error err;
-    struct signal_body body = {.signal = SIGTERM};
-    if (input_no_query(r, &err) < 0 ||
-        input_json(r, signal_fields, CAY_COUNT(signal_fields), &body, &err) < 0)
+    struct signal_body body = {0};
+    int result = input_no_query(r, &err);
+    if (result == 0)
+        result = input_json(r, signal_fields, CAY_COUNT(signal_fields), &body, &err);
+    if (result == 0 && !body.signal) {
+        snprintf(r->field, sizeof(r->field), "signal");
+        result = cay_fail(&err, CAY_E_INVALID, "say which signal: {\"signal\":\"TERM\"}");
+    }
+    if (result < 0)
         reply_error(r, &err);
     else
         send_signal(r, body.signal, body.tree);
@@ -283,7 +289,7 @@ void proc_resize(struct request *r)
     if (!ask)
         return;
     const struct msg request = {
-        .type = OP_RESIZE, .pid = (uint64_t)r->pid, .rows = body.rows, .cols = body.cols};
+        .type = OP_RESIZE, .tag = 1, .pid = (uint64_t)r->pid, .rows = body.rows, .cols = body.cols};
     ask_go(ask, &request, PATIENCE_MS);
 }
 
@@ -342,7 +348,7 @@ static void next_piece(struct ask *ask, const struct msg *msg)
     }
     if (ask->eof) {
         ask->eof = false;
-        call_send(&ask->call, &(struct msg){.type = OP_STDIN, .pid = ask->pid, .flags = MSG_F_EOF});
+        call_send(&ask->call, &(struct msg){.type = OP_STDIN, .tag = 1, .pid = ask->pid, .flags = MSG_F_EOF});
         return;
     }
     ask->detail.bytes = &ask->bytes;
@@ -356,7 +362,7 @@ static ssize_t stdin_write(struct request *r, const char *data, size_t size)
     if (ask->fed)
         return 0; /* one at a time */
     size_t part = CAY_MIN(size, (size_t)CAY_MAX_DATA);
-    const struct msg msg = {.type = OP_STDIN, .pid = ask->pid, .data = {data, part}};
+    const struct msg msg = {.type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {data, part}};
     ask->fed = true;
     ask->bytes += part;
     if (ask->call.d)
@@ -369,7 +375,7 @@ static ssize_t stdin_write(struct request *r, const char *data, size_t size)
 static void stdin_finish(struct request *r)
 {
     struct ask *ask = r->op;
-    const struct msg end = {.type = OP_STDIN, .pid = ask->pid, .flags = MSG_F_EOF};
+    const struct msg end = {.type = OP_STDIN, .tag = 1, .pid = ask->pid, .flags = MSG_F_EOF};
     if (ask->fed)
         return; /* next_piece goes on */
     if (ask->eof) {
@@ -382,7 +388,7 @@ static void stdin_finish(struct request *r)
         next_piece(ask, NULL);
     } else {
         /* Nothing at all: ask anyway, so that a process that is not there is an error. */
-        ask_go(ask, &(struct msg){.type = OP_STDIN, .pid = ask->pid, .data = {"", 0}}, 0);
+        ask_go(ask, &(struct msg){.type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {"", 0}}, 0);
     }
 }
 

@@ -527,6 +527,8 @@ static void delete_done(struct job *job)
         journal_note_for(&e->actor, AUDIT_DELETE, NULL, e->result < 0 ? &e->err : NULL);
     if (e->result == 0)
         roster_removed(e->d->roster, e->id);
+    else
+        roster_leaving(e->d->roster, e->id, false);
     if (r) {
         r->drop = NULL;
         if (e->result < 0)
@@ -550,5 +552,6 @@ void sandbox_delete(struct request *r)
         return;
     e->force = query.force ? "yes" : NULL;
     journal_actor(&e->actor, r);
+    roster_leaving(r->d->roster, r->id, true);
     errand_go(e, r);
 }

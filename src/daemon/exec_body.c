@@ -22,8 +22,8 @@
 
 static const struct opt run_fields[] = {
     COMMON,
-    OPT("input", 0, OPT_STR, AT(input), NULL, NULL),
-    OPT("input_base64", 0, OPT_STR, AT(input_base64), NULL, NULL),
+    OPT("input", 0, OPT_STR, AT(input), NULL, NULL, .max = 1),
+    OPT("input_base64", 0, OPT_STR, AT(input_base64), NULL, NULL, .max = 1),
     OPT("encoding", 0, OPT_STR, AT(encoding), NULL, NULL),
     OPT("kill_on_disconnect", 0, OPT_FLAG, AT(kill_on_disconnect), NULL, NULL),
 };

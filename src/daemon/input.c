@@ -23,6 +23,13 @@ static int wrong_type(struct request *r, const struct opt *opt, const char *want
 static int set_text(struct request *r, const struct opt *opt, void *object, const char *text,
                     struct cay_error *err)
 {
+    /* A string of nothing is a value: an empty standard input, say. Where it is none, whoever uses
+     * it says so. */
+    if (opt->type == OPT_STR && !*text && opt->max) {
+        const char *empty = "";
+        memcpy((char *)object + opt->offset, &empty, sizeof(empty));
+        return 0;
+    }
     char *copy = opt_strndup(&r->arena, text, strlen(text));
     if (!copy)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
@@ -39,7 +46,10 @@ static int set_number(struct request *r, const struct opt *opt, void *object, co
     if (json_is_integer(value))
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
     else
-        snprintf(text, sizeof(text), "%.6f", json_real_value(value));
+        snprintf(text, sizeof(text), "%.9f", json_real_value(value));
+    /* So little that it would be nothing, and nothing often means "for ever". */
+    if (json_real_value(value) > 0 && strtod(text, NULL) == 0)
+        snprintf(text, sizeof(text), "0.001");
     return set_text(r, opt, object, text, err);
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/jobs.h"
 #include "daemon/journal.h"
 #include "daemon/log.h"
+#include "daemon/man.h"
 #include "daemon/pool.h"
 #include "daemon/resolve.h"
 #include "daemon/roster.h"
@@ -35,7 +36,7 @@
 
 struct options {
     const char *config, *state_dir, *run_dir;
-    bool help, version, routes, check;
+    bool help, version, routes, check, man, man_conf;
 };
 
 static const struct opt options[] = {
@@ -46,6 +47,9 @@ static const struct opt options[] = {
     OPT("check", 0, OPT_FLAG, offsetof(struct options, check), NULL,
         "read config, tokens and policy, say what is wrong, and end"),
     OPT("routes", 0, OPT_FLAG, offsetof(struct options, routes), NULL, "print the routes"),
+    OPT("man", 0, OPT_FLAG, offsetof(struct options, man), NULL, "print the manual page"),
+    OPT("man-conf", 0, OPT_FLAG, offsetof(struct options, man_conf), NULL,
+        "print the manual page of the config file"),
     OPT("version", 0, OPT_FLAG, offsetof(struct options, version), NULL, "print the version"),
     OPT("help", 'h', OPT_FLAG, offsetof(struct options, help), NULL, "print this"),
 };
@@ -334,8 +338,13 @@ int main(int argc, char **argv)
         print_help();
     } else if (result == 0 && o.version) {
         printf("cayd %s\n", cay_version());
-    } else if (result == 0 && o.routes) {
-        routes_print(&text);
+    } else if (result == 0 && (o.routes || o.man || o.man_conf)) {
+        if (o.man)
+            man_daemon(options, CAY_COUNT(options), &text);
+        else if (o.man_conf)
+            man_settings(&text);
+        else
+            routes_print(&text);
         fwrite(text.data, 1, text.size, stdout);
     } else if (result == 0) {
         result = run(&o, copy, &err);

@@ -28,6 +28,7 @@ struct entry {
     char **labels; /* "K=V"; owned; NULL: none */
     bool ended;    /* only its record is left, and counts as that */
     bool expected; /* being made by us: its directory is no news */
+    bool leaving;  /* being removed by a client, who will be noted for it */
     bool suspect;  /* a job looks whether it still lives */
     char id[CAY_MAX_ID];
 };
@@ -251,6 +252,13 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     return 0;
 }
 
+void roster_leaving(struct roster *roster, const char *id, bool leaving)
+{
+    struct entry *entry = *find(roster, id);
+    if (entry)
+        entry->leaving = leaving;
+}
+
 void roster_removed(struct roster *roster, const char *id)
 {
     struct entry **at = find(roster, id);
@@ -285,6 +293,16 @@ size_t roster_count(const struct roster *roster)
 
 /* ---- what happens by itself ------------------------------------------------------------------ */
 
+/* Nothing is left of it. A client of ours has that noted itself. */
+static void was_removed(struct roster *roster, struct entry **at)
+{
+    if (!(*at)->leaving)
+        journal_engine(roster->d, AUDIT_DELETE, (*at)->id,
+                       &(struct audit_detail){.reason = "removed without the daemon"},
+                       (*at)->labels);
+    drop(roster, at);
+}
+
 /* Its run directory is gone: it has ended, and its record says how; or it left none. */
 static void has_ended(struct roster *roster, struct entry **at)
 {
@@ -295,7 +313,7 @@ static void has_ended(struct roster *roster, struct entry **at)
     autofd int dir = home_open(d->cay->sandboxes, (*at)->id);
     if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
         status_decode(buf.data, buf.size, &status, NULL) < 0) {
-        drop(roster, at); /* removed, which whoever did it has said */
+        was_removed(roster, at);
         return;
     }
     const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
@@ -327,7 +345,7 @@ static void on_event(struct roster *roster, const struct inotify_event *event)
     if (event->wd == roster->run_watch)
         on_run(roster, event);
     else if (*at && (*at)->ended)
-        drop(roster, at);
+        was_removed(roster, at);
 }
 
 static void scan(struct roster *roster);

@@ -42,6 +42,8 @@ void roster_confirm(struct roster *roster, const char *id);
 /* It was not made after all. */
 void roster_cancel(struct roster *roster, const char *id);
 
+/* A client removes it, and notes that itself. */
+void roster_leaving(struct roster *roster, const char *id, bool leaving);
 /* It was removed, record and all: nobody need wait until that is noticed. */
 void roster_removed(struct roster *roster, const char *id);
 /* Labels of one that lives; NULL: none known. Borrowed until the next turn of the loop. */

@@ -26,6 +26,7 @@
 /* One message of the keeper with its header, and the few small frames that may follow it. */
 #define MAX_OUT (CAY_MAX_DATA + 16384)
 #define READ_SIZE 16384
+#define PATIENCE_MS 10000
 /* A ping now and then: proxies cut connections that are quiet, and a dead client is noticed. */
 #define PING_US 30000000
 
@@ -40,7 +41,8 @@ struct terminal {
     struct cay_buf read; /* bytes of the client, not yet understood */
     int sock;
     uint64_t pid, from;
-    char id[CAY_MAX_ID];
+    char id[CAY_MAX_ID], accept[WS_ACCEPT_SIZE + 1];
+    struct request *r; /* until the upgrade */
     bool closing; /* a close frame is the last in `out` */
 };
 
@@ -139,8 +141,9 @@ static void on_message(struct call *call, const struct msg *msg)
     switch (msg->type) {
     case MSG_OUTPUT:
         ws_out(&t->out, WS_OP_BINARY, msg->data.data, msg->data.size, NULL);
-        call_pause(call);
-        flush(t);
+        /* The next one is read when this one is gone. */
+        if (flush(t) && t->out.size)
+            call_pause(call);
         return;
     case MSG_EXIT:
         tell_exit(t, msg);
@@ -294,9 +297,34 @@ static void on_upgraded(void *cls, struct MHD_Connection *mhd, void *state, cons
 static void on_drop(struct request *r)
 {
     struct terminal *t = r->op;
+    call_end(&t->call);
     ws_in_done(&t->in);
     free(t);
 }
+
+/* Is there such a process? Once the protocol is switched, an answer has no status any more. */
+static void probe_message(struct call *call, const struct msg *msg)
+{
+    struct terminal *t = call->data;
+    struct request *r = t->r;
+    struct cay_error err;
+    if (msg->type == MSG_ERROR && msg_to_error(msg, &err) < 0 && err.code != CAY_E_TIMEOUT) {
+        reply_error(r, &err);
+        return;
+    }
+    call_end(call);
+    journal_note(r, AUDIT_STDIN, &(struct audit_detail){.pid = &t->pid, .reason = "attached"},
+                 NULL);
+    reply_upgrade(r, "websocket", t->accept, on_upgraded);
+}
+
+static void probe_lost(struct call *call, const struct cay_error *err)
+{
+    struct terminal *t = call->data;
+    reply_error(t->r, err);
+}
+
+static const struct call_ops probe_ops = {.message = probe_message, .lost = probe_lost};
 
 static bool has_token(const char *list, const char *token)
 {
@@ -347,8 +375,6 @@ void terminal_attach(struct request *r)
     int result = input_query(r, parameters, CAY_COUNT(parameters), &query, &err);
     if (result == 0)
         result = handshake(r, accept, &err);
-    if (result == 0 && sandbox_life(r->d->cay, r->id) != LIFE_KEPT)
-        result = sandbox_explain(r->d->cay, r->id, &err);
     if (result == 0 && !(t = calloc(1, sizeof(*t))))
         result = cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
     if (result < 0) {
@@ -366,7 +392,8 @@ void terminal_attach(struct request *r)
     ws_in_init(&t->in, WS_PEER_CLIENT);
     r->op = t;
     r->drop = on_drop;
-    journal_note(r, AUDIT_STDIN, &(struct audit_detail){.pid = &t->pid, .reason = "attached"},
-                 NULL);
-    reply_upgrade(r, "websocket", accept, on_upgraded);
+    t->r = r;
+    memcpy(t->accept, accept, sizeof(t->accept));
+    call_start(&t->call, r->d, r->id, &(struct msg){.type = OP_WAIT, .pid = t->pid}, PATIENCE_MS,
+               &probe_ops, t);
 }

@@ -114,7 +114,8 @@ static bool send_output(struct client *client, const struct spool *spool)
 {
     char chunk[CAY_MAX_DATA];
     int stream;
-    size_t n = spool_read(spool, &client->offset, chunk, sizeof(chunk), &stream);
+    size_t most = client->piece ? CAY_MIN(client->piece, sizeof(chunk)) : sizeof(chunk);
+    size_t n = spool_read(spool, &client->offset, chunk, most, &stream);
     if (n == 0)
         return false;
     const struct msg msg = {

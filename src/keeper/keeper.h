@@ -82,7 +82,9 @@ struct client {
     enum client_mode mode;
     bool creator, detach, follow, held;
     struct proc *proc;    /* STREAM, WAIT; NULL in STREAM: the log */
+    struct proc *feeds;   /* held: until this one has taken its input */
     uint64_t offset;      /* STREAM: next byte to send */
+    uint64_t piece;       /* STREAM: bytes of one frame at most; 0: CAY_MAX_DATA */
     uint32_t tag;         /* of the request that is being answered */
     uint32_t channel_tag; /* CHANNEL: of the INIT_FS */
     int channel;          /* CHANNEL: the caller's end */
@@ -175,6 +177,7 @@ struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
 void proc_kill_tree(struct proc *proc, int signal);
 void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
 void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of time */
+void proc_warm(struct keeper *k);    /* parked: the first start will be as fast as a second one */
 void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */
 void proc_free(struct proc *proc);
 

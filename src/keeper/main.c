@@ -158,6 +158,8 @@ int main(int argc, char **argv)
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)
         proc_prepare(k);
+    if (k->parked)
+        proc_warm(k);
     /* A descriptor that init sent may block us after all, however it was looked at: rather lost
      * than stuck. */
     k->loop.watchdog_s = WATCHDOG_S;

@@ -63,6 +63,7 @@ static void op_exec(struct client *client, const struct msg *msg)
     }
     refresh_meminfo(k);
     client->detach = msg->flags & MSG_F_DETACH;
+    client->piece = msg->size;
     client->mode = CLIENT_STARTING;
     if (proc_start(k, msg, client, &err) < 0) {
         client->mode = CLIENT_IDLE;
@@ -79,21 +80,37 @@ static void op_attach(struct client *client, const struct msg *msg)
     client->proc = proc;
     client->follow = msg->flags & MSG_F_FOLLOW;
     client->offset = msg->offset;
+    client->piece = msg->size;
     client_pump(client);
 }
 
-/* On a stream connection input has no answer; its sender is held back while too much waits. */
+/* Why a process cannot be given input; NULL if it can. */
+static const char *no_input(const struct proc *proc)
+{
+    if (proc->state == PROC_ENDED)
+        return "the process has ended";
+    return proc->in < 0 || proc->in_eof ? "the process has no standard input, or it is closed"
+                                        : NULL;
+}
+
+/*
+ * The sender is held back while too much waits: nothing more of it is read until the process has
+ * taken some. On a stream connection input has no answer, as it may cross the process's end.
+ */
 static void op_stdin(struct client *client, const struct msg *msg)
 {
     bool stream = client->mode == CLIENT_STREAM;
-    struct proc *proc = proc_find(client->keeper, (pid_t)msg->pid);
-    if (proc && proc->state == PROC_RUNNING) {
-        stdio_input(proc, msg->data.data, msg->data.size, msg->flags & MSG_F_EOF);
-        if (proc->in_buf.size > CAY_MAX_STDIN / 2 && client->proc == proc)
-            client->held = true;
-    } else if (!proc && !stream) {
-        known_proc(client, msg);
+    struct proc *proc =
+        stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
+    const char *why = proc ? no_input(proc) : NULL;
+    if (!stream && why)
+        refuse(client, CAY_E_CONFLICT, why);
+    if (!proc || why)
         return;
+    stdio_input(proc, msg->data.data, msg->data.size, msg->flags & MSG_F_EOF);
+    if (proc->in_buf.size > CAY_MAX_STDIN / 2) {
+        client->held = true;
+        client->feeds = proc;
     }
     if (!stream && client->mode == CLIENT_IDLE && msg->tag)
         send_ok(client);
@@ -101,12 +118,18 @@ static void op_stdin(struct client *client, const struct msg *msg)
 
 static void op_resize(struct client *client, const struct msg *msg)
 {
-    struct proc *proc = proc_find(client->keeper, (pid_t)msg->pid);
+    bool stream = client->mode == CLIENT_STREAM;
+    struct proc *proc =
+        stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
     struct winsize size = {.ws_row = (unsigned short)msg->rows,
                            .ws_col = (unsigned short)msg->cols};
-    if (proc && proc->pty && proc->out.fd >= 0)
+    if (!proc)
+        return;
+    if (proc->pty && proc->out.fd >= 0)
         ioctl(proc->out.fd, TIOCSWINSZ, &size);
-    if (client->mode == CLIENT_IDLE && msg->tag)
+    else if (!stream)
+        refuse(client, CAY_E_CONFLICT, "the process has no terminal, or has ended");
+    if (client->mode == CLIENT_IDLE && msg->tag && proc->pty && proc->out.fd >= 0)
         send_ok(client);
 }
 

@@ -133,7 +133,8 @@ static int make_group(struct keeper *k)
 
 void proc_prepare(struct keeper *k)
 {
-    if (k->phase == PHASE_UP && k->state == CAY_STATE_RUNNING && cgroup_dir(&k->cgroup) >= 0)
+    bool thawed = k->state == CAY_STATE_RUNNING || k->parked;
+    if (k->phase == PHASE_UP && thawed && cgroup_dir(&k->cgroup) >= 0)
         k->spare_group = make_group(k) == 0;
 }
 
@@ -206,6 +207,17 @@ int proc_start(struct keeper *k, const struct msg *request, struct client *clien
     timer_set(&k->loop, &proc->timeout,
               proc->deadline_us ? CAY_MIN(proc->deadline_us, latest) : latest);
     return 0;
+}
+
+/*
+ * Runs nothing: init forks, and the child finds that a directory is no program. But what both of
+ * them and we need for a start is in memory then, and has its pages, when the first command comes.
+ */
+void proc_warm(struct keeper *k)
+{
+    const char *const argv[] = {"/", NULL};
+    const struct msg request = {.type = OP_EXEC, .argv = argv};
+    (void)proc_start(k, &request, NULL, NULL);
 }
 
 /* A pid that comes again belongs to a process that is long gone: its record makes room. */

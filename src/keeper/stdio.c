@@ -98,8 +98,10 @@ static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream
 static void release_writers(struct proc *proc)
 {
     for (struct client *c = proc->keeper->clients; c; c = c->next)
-        if (c->held && c->proc == proc)
+        if (c->held && c->feeds == proc) {
+            c->feeds = NULL;
             client_resume(c);
+        }
 }
 
 static void close_input(struct proc *proc)

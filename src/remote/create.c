@@ -67,7 +67,10 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
         return -1;
     if (remove_it(cay, id, force, err) == 0)
         return 0;
-    return force && err->code == CAY_E_NOT_FOUND ? 0 : -1;
+    if (err->code != CAY_E_NOT_FOUND)
+        return -1;
+    return force ? 0
+                 : cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
 }
 
 void cay_sandbox_free(struct cay_sandbox *sandbox)
@@ -159,6 +162,12 @@ static int post_spec(struct cay *cay, const struct cay_spec *spec, bool *existed
     return made;
 }
 
+static int taken(const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_CONFLICT,
+                    "sandbox '%s' exists already; choose another id or remove it", id);
+}
+
 static int create_ephemeral(struct cay *cay, const struct cay_spec *given, struct cay_sandbox **out,
                             struct cay_error *err)
 {
@@ -175,17 +184,18 @@ static int create_ephemeral(struct cay *cay, const struct cay_spec *given, struc
     if (!spec.idle_ms)
         spec.idle_ms = EPHEMERAL_IDLE_MS;
     if (post_spec(cay, &spec, &existed, out, err) < 0) {
+        /* In what they differ does not matter, as neither may be used by two. */
+        if (err->code == CAY_E_CONFLICT && strstr(err->text, "exists with another"))
+            return taken(spec.id, err);
         /* Perhaps only the answer was lost. An id that was chosen by others may be another's. */
         if (!given->id && err->code == CAY_E_UNAVAILABLE)
             remove_it(cay, spec.id, true, NULL);
         return -1;
     }
     if (existed) {
-        cay_fail(err, CAY_E_CONFLICT, "sandbox '%s' exists already; choose another id or remove it",
-                 spec.id);
         cay_sandbox_free(*out);
         *out = NULL;
-        return -1;
+        return taken(spec.id, err);
     }
     (*out)->ephemeral = true;
     return 0;

@@ -50,7 +50,9 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
     return 1;
 }
 
-static int write_record(struct cay *cay, const struct spec *spec, struct cay_error *err)
+/* The place of the record, which also says that nobody else's is there; -1 in `dir` if it will have
+ * none. */
+static int make_record(struct cay *cay, const struct spec *spec, int *dir, struct cay_error *err)
 {
     const char *id = spec->spec.id;
     bool record = !spec->spec.ephemeral; /* one without a record does not hide another's, either */
@@ -64,12 +66,21 @@ static int write_record(struct cay *cay, const struct spec *spec, struct cay_err
                             id, id);
         return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
     }
-    autofd int dir = home_open(cay->sandboxes, id);
+    *dir = home_open(cay->sandboxes, id);
+    if (*dir >= 0)
+        return 0;
+    cay_fail_errno(err, errno, "cannot open %s/sandboxes/%s", cay->state_path, id);
+    cay_remove_tree_at(cay->sandboxes, id);
+    return -1;
+}
+
+static int write_record(struct cay *cay, const struct spec *spec, int dir, struct cay_error *err)
+{
     /* Not synced: no sandbox survives the host. What a power loss leaves of its record is whole, or
      * told to be damaged. */
-    if (dir >= 0 && record_write_at(dir, "spec", spec->bytes, spec->size, false, err) == 0)
+    if (dir < 0 || record_write_at(dir, "spec", spec->bytes, spec->size, false, err) == 0)
         return 0;
-    cay_remove_tree_at(cay->sandboxes, id);
+    cay_remove_tree_at(cay->sandboxes, spec->spec.id);
     return -1;
 }
 
@@ -107,12 +118,10 @@ static int send_order(struct order *order, const struct msg *create, int status,
     return 0;
 }
 
-/* Hands the spec to the new keeper and waits until the sandbox is up. */
-static int await_ready(struct cay *cay, struct order *order, int status, struct cay_error *err)
+/* Hands the spec to the keeper. */
+static int tell(struct cay *cay, struct order *order, int status, struct cay_error *err)
 {
     const struct spec *spec = &order->spec;
-    struct chan chan;
-    automsg struct msg answer = {0};
     const struct msg request = {
         .type = OP_CREATE,
         .data = {spec->bytes, spec->size},
@@ -120,35 +129,76 @@ static int await_ready(struct cay *cay, struct order *order, int status, struct 
         .target = cay->run_path,
         .name = order->image,
     };
-    chan_init(&chan, order->creator);
-    int got =
-        send_order(order, &request, status, err) < 0 ? -1 : chan_recv_exact(&chan, &answer, err);
-    chan.sock = -1; /* the caller's, to keep or to close */
-    if (got > 0 && answer.type == MSG_READY) {
-        chan_done(&chan);
-        return 0;
-    }
-    if (got > 0 && answer.type == MSG_ERROR)
-        msg_to_error(&answer, err);
-    else
-        cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'", spec->spec.id);
-    chan_done(&chan);
-    return -1;
+    return send_order(order, &request, status, err);
 }
 
-/* The prepared sandbox was not to be had: it has died, or something that it cannot do was found out
- * late. Whatever it left in our directory, the next keeper must not find. */
-static int start_over(struct cay *cay, struct order *order, int status, struct cay_error *err)
+/* Waits until the sandbox is up. */
+static int await_ready(const struct order *order, struct cay_error *err)
 {
+    struct chan chan;
+    automsg struct msg answer = {0};
+    chan_init(&chan, order->creator);
+    int got = chan_recv_exact(&chan, &answer, err), result = -1;
+    chan.sock = -1; /* the caller's, to keep or to close */
+    if (got > 0 && answer.type == MSG_READY)
+        result = 0;
+    else if (got > 0 && answer.type == MSG_ERROR)
+        msg_to_error(&answer, err);
+    else
+        cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
+                 order->spec.spec.id);
+    chan_done(&chan);
+    return result;
+}
+
+/* It is up, but has no record: it must not stay. Its keeper removes everything. */
+static void take_back(const struct order *order)
+{
+    struct chan chan;
+    automsg struct msg answer = {0};
+    chan_init(&chan, order->creator);
+    if (chan_send(order->creator, &(struct msg){.type = OP_STOP, .flags = MSG_F_REMOVE}, NULL, 0,
+                  NULL) == 0)
+        (void)chan_recv(&chan, &answer, NULL);
+    chan.sock = -1;
+    chan_done(&chan);
+}
+
+/*
+ * The record is written while the prepared keeper is at work. 0: done; -1: failed; 1: the sandbox
+ * was not to be had, it has died, or something that it cannot do was found out late. Then a new
+ * keeper waits for us, and must not find what the other left in our directory.
+ */
+static int bind_prepared(struct cay *cay, struct order *order, int record, int status,
+                         struct cay_error *err)
+{
+    struct cay_error why;
     const char *id = order->spec.spec.id;
+    int told = tell(cay, order, status, &why);
+    int recorded = write_record(cay, &order->spec, record, err);
+    int ready = told < 0 ? -1 : await_ready(order, &why);
+    if (ready == 0 && recorded < 0)
+        take_back(order);
+    if (ready == 0 || recorded < 0)
+        return recorded;
     autofd int dir = home_open(cay->run, id);
-    if (!order->instance[0] || dir < 0)
-        return -1;
     close_fd(&order->creator);
     (void)sandbox_life(cay, order->instance);
-    order->instance[0] = 0;
     unlinkat(dir, "ctl", 0);
-    return launch_keeper(id, &order->creator, err) < 0 ? -1 : await_ready(cay, order, status, err);
+    return launch_keeper(id, &order->creator, err) < 0 ? -1 : 1;
+}
+
+static int make_new(struct cay *cay, struct order *order, int record, int status,
+                    struct cay_error *err)
+{
+    int made = 1;
+    if (order->instance[0])
+        made = bind_prepared(cay, order, record, status, err);
+    else if (write_record(cay, &order->spec, record, err) < 0)
+        made = -1;
+    if (made > 0)
+        made = tell(cay, order, status, err) < 0 ? -1 : await_ready(order, err);
+    return made;
 }
 
 static int create_new(struct cay *cay, struct order *order, int status, struct cay_sandbox **out,
@@ -156,10 +206,10 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
 {
     const struct spec *spec = &order->spec;
     autofd int locked = status;
+    autofd int record = -1;
     struct cay_sandbox *sandbox = sandbox_new(cay, spec->spec.id, err);
-    bool recorded = sandbox && write_record(cay, spec, err) == 0;
-    if (recorded &&
-        (await_ready(cay, order, locked, err) == 0 || start_over(cay, order, locked, err) == 0)) {
+    bool begun = sandbox && make_record(cay, spec, &record, err) == 0;
+    if (begun && make_new(cay, order, record, locked, err) == 0) {
         sandbox->ephemeral = spec->spec.ephemeral;
         sandbox->owner = true;
         atomic_store(&sandbox->creator, steal_fd(&order->creator));
@@ -167,9 +217,10 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
         return 0;
     }
     close_fd(&order->creator);
-    /* A keeper that failed has cleaned up; one that was killed has not, and we hold its lock. */
+    /* A keeper that failed has cleaned up; one that was killed, or never heard of it, has not, and
+     * we hold its lock. A record that was there before stays. */
     struct stat st;
-    if (!recorded)
+    if (!begun)
         cay_remove_tree_at(cay->run, spec->spec.id);
     else if (fstat(locked, &st) == 0 && st.st_nlink > 0)
         sandbox_sweep(cay, spec->spec.id, locked);

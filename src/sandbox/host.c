@@ -424,7 +424,7 @@ static int mask_private(int top)
     return unlinkat(top, "mask", AT_REMOVEDIR) == 0 || errno == ENOTEMPTY ? 0 : -1;
 }
 
-static uint32_t host_generation(void)
+uint32_t host_generation(void)
 {
     struct {
         uint64_t tables;

@@ -34,6 +34,20 @@ int image_check(const char *reference, const char *name, struct cay_error *err)
         name);
 }
 
+int image_stamp(const char *reference, char out[IMAGE_STAMP_SIZE], struct cay_error *err)
+{
+    struct stat st;
+    if (strncmp(reference, "dir:", 4) != 0) {
+        snprintf(out, IMAGE_STAMP_SIZE, "%08x", host_generation());
+        return 0;
+    }
+    if (stat(reference + 4, &st) < 0)
+        return cay_fail_errno(err, errno, "image %s", reference);
+    snprintf(out, IMAGE_STAMP_SIZE, "%llx:%llx", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
+    return 0;
+}
+
 int image_open(const char *state_path, const char *reference, struct image *out,
                struct cay_error *err)
 {

@@ -27,7 +27,15 @@ int image_check(const char *reference, const char *name, struct cay_error *err);
 int image_open(const char *state_path, const char *reference, struct image *out,
                struct cay_error *err);
 
+/*
+ * What the reference stands for at this moment, as text without blanks: as long as that is the
+ * same, a new root would be the same. Only looks, and makes nothing.
+ */
+#define IMAGE_STAMP_SIZE 48
+int image_stamp(const char *reference, char out[IMAGE_STAMP_SIZE], struct cay_error *err);
+
 /* host.c */
+uint32_t host_generation(void);
 int host_image(const char *state_path, struct image *out, struct cay_error *err);
 
 #endif

@@ -17,7 +17,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct prepared {
     struct chan chan;
@@ -27,30 +26,25 @@ struct prepared {
 };
 
 /*
- * In the key is what the kernel does not let us change, or what is too dear to change later. The
- * image by what it stands for now: a host whose /etc has changed has another, and so has a
- * directory that was put in the place of another. Limits of init's own cannot go up. A disk in
- * memory takes any size later; one that is a file system of its own does not, and with that
- * /dev/shm depends on the memory, too.
+ * In the key is what the kernel does not let us change later. The image by what it stands for now:
+ * a host whose /etc has changed has another, and so has a directory that was put in the place of
+ * another. Limits of init's own cannot go up. A disk in memory takes any size; one that is a file
+ * system of its own does not, and with that /dev/shm depends on the memory, too.
  */
 static int make_key(struct cay *cay, const struct cay_spec *spec, const char *reference,
                     bool no_setid, char out[CREATE_KEY_SIZE], struct cay_error *err)
 {
-    struct image image;
-    struct stat st;
-    if (image_open(cay->state_path, reference, &image, err) < 0)
+    char stamp[IMAGE_STAMP_SIZE];
+    if (image_stamp(reference, stamp, err) < 0)
         return -1;
-    if (stat(image.layers[0].lower, &st) < 0)
-        return cay_fail_errno(err, errno, "image %s", reference);
     char disk[96] = "memory";
     if (!spec_disk_in_memory(spec, cay->privileged))
         snprintf(disk, sizeof(disk), "%llu/%llu/%llu", (unsigned long long)spec->disk,
                  (unsigned long long)spec->inodes, (unsigned long long)spec->memory);
-    int n = snprintf(out, CREATE_KEY_SIZE, "%s %s %s %llu %c%c %llx:%llx %s",
+    int n = snprintf(out, CREATE_KEY_SIZE, "%s %s %s %llu %c%c %s %s",
                      parse_profile_name(spec->profile), spec->network, disk,
                      (unsigned long long)spec->fds, spec->cpus ? 'c' : '-', no_setid ? 's' : '-',
-                     (unsigned long long)st.st_dev, (unsigned long long)st.st_ino,
-                     image.layers[0].lower);
+                     stamp, reference);
     if (n < 0 || n >= CREATE_KEY_SIZE)
         return cay_fail(err, CAY_E_TOO_LARGE, "the image's path is too long");
     return 0;

@@ -37,10 +37,11 @@ enum msg_type {
     /* the creator's first: data = spec record, path = state directory, target = run directory,
      * name = image reference, + the locked status file -> READY */
     OP_CREATE = 15,
-    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST, rows, cols, timeout_ms
+    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST, rows, cols, timeout_ms, size
+     * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA)
      * -> STARTED, then (unless DETACH) OUTPUT..., EXIT */
     OP_EXEC = 16,
-    /* pid (0: the merged log), offset, flags FOLLOW -> OUTPUT..., EXIT | OK (nothing more) */
+    /* pid (0: the merged log), offset, flags FOLLOW, size as above -> OUTPUT..., EXIT | OK (nothing more) */
     OP_ATTACH,
     /* pid, data | flags EOF -> nothing on a stream connection, else OK */
     OP_STDIN,

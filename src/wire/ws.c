@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include "base/util.h"
 
 #include <string.h>
@@ -20,30 +21,9 @@
  * thousand idle terminals do not keep the memory of their largest paste. */
 #define KEEP (4u << 10)
 
-/* Valid as a whole: no overlong forms, no surrogates, nothing above U+10FFFF, no cut sequence. */
 static bool is_utf8(const char *text, size_t size)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    for (size_t i = 0; i < size;) {
-        unsigned char c = p[i++];
-        if (c < 0x80)
-            continue;
-        size_t more = c >= 0xc2 && c <= 0xdf   ? 1
-                      : (c & 0xf0) == 0xe0     ? 2
-                      : c >= 0xf0 && c <= 0xf4 ? 3
-                                               : 0;
-        if (more == 0 || more > size - i)
-            return false;
-        unsigned char low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-        unsigned char high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-        if (p[i] < low || p[i] > high)
-            return false;
-        for (size_t j = 1; j < more; j++)
-            if ((p[i + j] & 0xc0) != 0x80)
-                return false;
-        i += more;
-    }
-    return true;
+    return utf8_valid(text, size) == size;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon against its contract: requests made from api/openapi.yaml, valid and not, and the answers held against it.
 
-CAY_TEST_API_SECONDS (45): how long the fuzzer goes on. CAY_TEST_API_SEED (1): 0 takes a new one each time.
+CAY_TEST_API_SECONDS (30): how long the fuzzer goes on, as the operator and as a tenant. CAY_TEST_API_SEED (1): 0 takes a new one each time.
 """
 import json
 import os
@@ -14,12 +14,12 @@ import pytest
 from lib.daemon import Daemon
 from lib.engine import ROOT
 
-SECONDS = int(os.environ.get("CAY_TEST_API_SECONDS", "45"))
+SECONDS = int(os.environ.get("CAY_TEST_API_SECONDS", "30"))
 SEED = int(os.environ.get("CAY_TEST_API_SEED", "1"))
 HOOKS = ROOT / "tests/tools/api_hooks.py"
 CHECKS = ("not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
           "response_headers_conformance,unsupported_method,allow_header_conformance,ignored_auth,ndjson_conformance")
-# These never end by themselves; they are tested by hand below and in test_api_terminal, test_api_fs.
+# These never end by themselves; they are tested by hand, below and elsewhere.
 ENDLESS = ("watchFiles", "attachProcess")
 # Refusals that are no fault of the daemon: what this version cannot do, and a full disk.
 CONFIG = """
@@ -64,14 +64,13 @@ def contract(python, tmp_path_factory):
     return path
 
 
-def fuzz(python, contract, daemon, token, directory, *options):
+def fuzz(python, contract, daemon, token, directory, phases):
     config = directory / "schemathesis.toml"
     config.write_text(CONFIG)
     argv = [python.replace("bin/python", "bin/st"), "--config-file", config, "run", contract, "--url", daemon.url,
-            "--header", f"Authorization: Bearer {token}", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing",
-            "--max-time", str(SECONDS), "--request-timeout", "10", "--workers", "2", "--no-color",
-            "--suppress-health-check", "all", "--warnings", "off", "--report", "json", "--report-json-path", directory / "report.json",
-            *(["--seed", str(SEED)] if SEED else []), *options]
+            "--header", f"Authorization: Bearer {token}", "--checks", CHECKS, "--phases", phases,
+            "--max-time", str(SECONDS), "--request-timeout", "10", "--workers", "1", "--no-color",
+            "--suppress-health-check", "all", "--warnings", "off", *(["--seed", str(SEED)] if SEED else [])]
     for name in ENDLESS:
         argv += ["--exclude-operation-id", name]
     env = {**os.environ, "CAY_FUZZ_URL": daemon.url, "CAY_FUZZ_TOKEN": token, "CAY_FUZZ_CONTRACT": str(contract),
@@ -81,10 +80,10 @@ def fuzz(python, contract, daemon, token, directory, *options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tenant", [None, "acme"])
-def test_answers_are_those_of_the_contract(python, contract, daemon, tenant, tmp_path):
+@pytest.mark.parametrize("tenant, phases", [(None, "examples,coverage"), ("acme", "examples,fuzzing")])
+def test_answers_are_those_of_the_contract(python, contract, daemon, tenant, phases, tmp_path):
     token = daemon.token(f"fuzzer-{tenant}", tenant=tenant)
-    done = fuzz(python, contract, daemon, token, tmp_path)
+    done = fuzz(python, contract, daemon, token, tmp_path, phases)
     pathlib.Path(os.environ.get("CAY_TEST_API_LOG", tmp_path / "log")).write_text(done.stdout)
     assert daemon.alive(), daemon.log_text()[-3000:]
     assert done.returncode == 0, done.stdout[-8000:]
@@ -112,8 +111,8 @@ def test_commands_of_the_manual(daemon, tmp_path):
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
     assert len(blocks) >= 8
     script = "set -eu -o pipefail\n" + "\n".join(blocks).replace("/run/cay/cayd.sock", str(daemon.sock))
-    done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
-                          cwd=tmp_path)
+    done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=120, cwd=tmp_path)
     assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-2000:])
     for part in ("\n42\n", '"field":"memroy"', "line 3", "\n12\n", 'print("hello")', '"hello.py"'):
         assert part in done.stdout, (part, done.stdout)
