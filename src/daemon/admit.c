@@ -183,7 +183,8 @@ static int check_room(struct request *r, struct cay_error *err)
     struct operator_refusal why = {0};
     if (r->route->flags & ROUTE_UNBOUND)
         return 0;
-    if (r->d->phase == DAEMON_DRAINING)
+    /* An upgrade serves whom it has; nobody is to notice it. */
+    if (r->d->phase == DAEMON_DRAINING && !r->d->upgrade)
         return cay_fail(err, CAY_E_UNAVAILABLE, "the daemon is about to end; try again");
     struct tenant *tenant = roster_tenant(r->d->roster, r->who.tenant);
     if (!tenant)

@@ -21,7 +21,7 @@ struct journal {
     struct audit *audit;
     char dir[CAY_MAX_PATH];
     struct journal_listener *listeners;
-    uint64_t last;
+    uint64_t last, before_ms;
     bool failed; /* the last entry could not be written */
     bool syncing;
     struct timer timer;
@@ -229,7 +229,25 @@ uint64_t journal_last(const struct journal *journal)
     return journal ? journal->last : 0;
 }
 
+uint64_t journal_before_ms(const struct journal *journal)
+{
+    return journal ? journal->before_ms : 0;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
+
+/* {"seq":N,"time":"...": the beginning of every line. */
+static int take_last(const char *line, size_t size, void *data)
+{
+    struct journal *journal = data;
+    unsigned long long seq = 0;
+    char head[96], when[48] = "";
+    snprintf(head, sizeof(head), "%.*s", (int)CAY_MIN(size, sizeof(head) - 1), line);
+    if (sscanf(head, "{\"seq\":%20llu,\"time\":\"%40[^\"]", &seq, when) == 2 &&
+        audit_time_parse(when, &journal->before_ms, NULL) == 0)
+        journal->last = seq;
+    return 0;
+}
 
 int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
 {
@@ -246,6 +264,9 @@ int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
         free(journal);
         return -1;
     }
+    if (journal->audit)
+        audit_query(journal->dir, &(struct audit_query){.limit = 1, .last = true, .no_index = true},
+                    take_last, journal, NULL);
     *out = journal;
     return 0;
 }

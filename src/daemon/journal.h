@@ -48,5 +48,8 @@ void journal_unlisten(struct journal_listener *listener);
 const char *journal_dir(const struct journal *journal);
 /* The last entry's number. */
 uint64_t journal_last(const struct journal *journal);
+/* When the last entry before our start was written, wall clock; 0: there was none. What ended
+ * later, ended when nobody watched. */
+uint64_t journal_before_ms(const struct journal *journal);
 
 #endif

@@ -95,7 +95,7 @@ static void on_drain(struct timer *timer)
 {
     struct daemon *d = container_of(timer, struct daemon, drain_timer);
     uint64_t now = cay_now_us();
-    if (d->metrics.in_flight == 0 || now >= d->drain_until_us) {
+    if (!server_busy(d->server) || now >= d->drain_until_us) {
         d->loop.stop = true;
         return;
     }

@@ -41,6 +41,7 @@ struct roster {
     size_t n_tenants;
     struct watch watch; /* inotify */
     int run_watch, ended_watch;
+    uint64_t quiet_ms; /* what ended before this has been told by the daemon before us */
     struct timer look;
     size_t slice;
 };
@@ -303,22 +304,27 @@ static void was_removed(struct roster *roster, struct entry **at)
     drop(roster, at);
 }
 
-/* Its run directory is gone: it has ended, and its record says how; or it left none. */
-static void has_ended(struct roster *roster, struct entry **at)
+/* It has ended, and its record says how; or it left none. `after_ms`: earlier ends are no news. */
+static void has_ended(struct roster *roster, struct entry **at, uint64_t after_ms)
 {
     struct daemon *d = roster->d;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
-    d->metrics.ended++;
     autofd int dir = home_open(d->cay->sandboxes, (*at)->id);
     if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
         status_decode(buf.data, buf.size, &status, NULL) < 0) {
-        was_removed(roster, at);
+        if (dir < 0)
+            was_removed(roster, at);
+        else
+            mark_ended(roster, *at); /* its record is damaged, and is still there */
         return;
     }
+    mark_ended(roster, *at);
+    if (status.ended_ms <= after_ms)
+        return;
     const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
                                         .reason = status.reason};
-    mark_ended(roster, *at);
+    d->metrics.ended++;
     journal_engine(d, AUDIT_ENDED, (*at)->id, &detail, (char *const *)status.labels);
 }
 
@@ -333,7 +339,7 @@ static void on_run(struct roster *roster, const struct inotify_event *event)
                            &(struct audit_detail){.reason = "made without the daemon"},
                            entry->labels);
     } else if (*at && !(*at)->expected && !(*at)->ended) {
-        has_ended(roster, at);
+        has_ended(roster, at, 0);
     }
 }
 
@@ -432,9 +438,11 @@ static void scan_dir(struct roster *roster, int dir, bool ended)
     for (struct dirent *e; stream && (e = readdir(stream));) {
         if (!is_ours(e->d_name) || e->d_type == DT_SOCK)
             continue;
+        bool known = *find(roster, e->d_name);
         struct entry *entry = add_found(roster, e->d_name);
-        if (entry && ended && !lives(roster->d->cay, e->d_name))
-            mark_ended(roster, entry);
+        /* One that has a run directory lives, or is looked at and swept. */
+        if (entry && ended && !known)
+            has_ended(roster, find(roster, e->d_name), roster->quiet_ms);
     }
     if (stream)
         closedir(stream);
@@ -479,7 +487,11 @@ int roster_open(struct daemon *d, struct roster **out, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot watch the run directory");
     }
     steal_fd(&fd);
+    uint64_t before = journal_before_ms(d->journal);
+    roster->quiet_ms = before ? before : UINT64_MAX;
+    d->roster = roster; /* entries of the journal look for labels in it */
     scan(roster);
+    roster->quiet_ms = UINT64_MAX;
     timer_set(&d->loop, &roster->look, cay_now_us() + LOOK_US);
     *out = roster;
     return 0;

@@ -101,6 +101,8 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     *context = NULL;
 }
 
+static void run(struct listener *listener);
+
 /* Clients that send their headers a byte at a time, or nothing: the next request does not come. */
 static void on_tick(struct timer *timer)
 {
@@ -109,6 +111,9 @@ static void on_tick(struct timer *timer)
     for (struct connection *c = server->connections; c; c = c->next)
         if (!c->cut && c->quiet_since_us && now - c->quiet_since_us > QUIET_US)
             connection_cut(c);
+    /* Out of descriptors, libmicrohttpd stops to accept, and goes on when it is called again. */
+    for (size_t i = 0; i < server->n; i++)
+        run(&server->listeners[i]);
     timer_set(&server->d->loop, timer, now + TICK_US);
 }
 
@@ -389,6 +394,18 @@ void server_quiesce(struct server *server)
         if (server->listeners[i].mhd && server->listeners[i].fd >= 0)
             /* The socket is ours again, still listening: who comes waits in its backlog. */
             MHD_quiesce_daemon(server->listeners[i].mhd);
+}
+
+/* A connection that was just made, or just answered, may bring its next request any moment. */
+#define JUST_US 50000
+
+bool server_busy(const struct server *server)
+{
+    uint64_t now = cay_now_us();
+    for (const struct connection *c = server->connections; c; c = c->next)
+        if (!c->cut && (!c->quiet_since_us || now - c->quiet_since_us < JUST_US))
+            return true;
+    return false;
 }
 
 size_t server_listeners(const struct server *server, int *fds, size_t max)

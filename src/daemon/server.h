@@ -27,6 +27,8 @@ int server_open(struct daemon *d, struct server **out, struct cay_error *err);
 void server_close(struct server *server);
 /* No new connections; what runs goes on. */
 void server_quiesce(struct server *server);
+/* A request is at work, or one may be on its way. */
+bool server_busy(const struct server *server);
 /* The listening sockets, for who comes after us. Fills at most `max`; the number. */
 size_t server_listeners(const struct server *server, int *fds, size_t max);
 /* One of its requests may go on: libmicrohttpd has to look at it, soon but not now. */

@@ -104,7 +104,8 @@ int record_read(int fd, struct cay_buf *out, struct cay_error *err)
 
 int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err)
 {
-    autofd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    /* A pipe in its place must not make us wait. */
+    autofd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot open the record %s", name);
     if (record_read(fd, out, err) < 0)
