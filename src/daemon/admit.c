@@ -25,36 +25,67 @@ static bool listed(const char *const *list, const char *value)
     return false;
 }
 
-/* The name in a Host header, without port and brackets. */
+/* The name in a Host header, without port and brackets; false if it is no host and port. */
 static bool host_name(const char *host, char out[256])
 {
-    size_t n;
-    if (host[0] == '[') {
-        host++;
-        n = strcspn(host, "]");
-    } else {
-        n = strcspn(host, ":");
-    }
-    if (n == 0 || n >= 256)
+    bool bracket = host[0] == '[';
+    const char *name = host + bracket;
+    size_t n = strcspn(name, bracket ? "]" : ":");
+    const char *rest = name + n + (bracket && name[n]);
+    if (n == 0 || n >= 256 || (bracket && name[n] != ']') ||
+        strspn(name, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_:") < n)
         return false;
-    memcpy(out, host, n);
+    if (*rest && (*rest != ':' || strspn(rest + 1, "0123456789") != strlen(rest + 1)))
+        return false;
+    memcpy(out, name, n);
     out[n] = 0;
     return true;
 }
 
-struct header_count {
-    const char *name;
-    unsigned n;
+/* What a request says about its own form, counted over all headers. */
+struct form {
+    unsigned hosts, lengths, encodings;
+    bool odd; /* a header that readers understand differently */
 };
 
-static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    const char *value)
+static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                      size_t name_size, const char *value, size_t size)
 {
-    struct header_count *count = cls;
+    struct form *form = cls;
     (void)kind;
-    (void)value;
-    count->n += strcasecmp(name, count->name) == 0;
+    form->hosts += strcasecmp(name, "Host") == 0;
+    form->lengths += strcasecmp(name, "Content-Length") == 0;
+    form->encodings += strcasecmp(name, "Transfer-Encoding") == 0;
+    if (strlen(name) != name_size || strcspn(name, " \t\r\n:") != name_size)
+        form->odd = true;
+    for (size_t i = 0; i < size; i++)
+        if (((unsigned char)value[i] < ' ' && value[i] != '\t') || value[i] == 0x7f)
+            form->odd = true;
     return MHD_YES;
+}
+
+/*
+ * Where a proxy in front of us might see another request than we do, there is none: two lengths, a
+ * length and an encoding, control characters. The connection ends with the answer, so that what
+ * follows is never taken for a request.
+ */
+static int check_form(struct request *r, struct cay_error *err)
+{
+    struct form form = {0};
+    MHD_get_connection_values_n(r->mhd, MHD_HEADER_KIND, look_at_header, &form);
+    const char *encoding = request_header(r, "Transfer-Encoding");
+    const char *wrong = form.hosts > 1                            ? "more than one Host header"
+                        : form.lengths > 1                        ? "more than one Content-Length"
+                        : form.encodings && form.lengths          ? "both a length and an encoding"
+                        : form.encodings > 1 ||
+                                  (encoding && strcasecmp(encoding, "chunked") != 0)
+                            ? "an unknown Transfer-Encoding"
+                        : form.odd ? "a malformed header"
+                                   : NULL;
+    if (!wrong)
+        return 0;
+    r->last = true;
+    return cay_fail(err, CAY_E_INVALID, "the request has %s", wrong);
 }
 
 /*
@@ -66,15 +97,11 @@ static int check_host(struct request *r, struct cay_error *err)
 {
     unsigned char address[16];
     char name[256];
-    struct header_count count = {.name = "Host"};
-    MHD_get_connection_values(r->mhd, MHD_HEADER_KIND, count_header, &count);
-    if (count.n > 1)
-        return cay_fail(err, CAY_E_INVALID, "the request has %u Host headers", count.n);
     if (r->c->local)
         return 0;
     const char *host = request_header(r, "Host");
     if (!host || !host_name(host, name))
-        return cay_fail(err, CAY_E_INVALID, "the request has no Host header");
+        return cay_fail(err, CAY_E_INVALID, "the request has no Host header, or a malformed one");
     if (strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
         inet_pton(AF_INET6, name, address) == 1 || listed(r->d->settings.hosts, name))
         return 0;
@@ -219,7 +246,7 @@ int admit(struct request *r, struct cay_error *err)
 {
     struct route_params params;
     char methods[128];
-    if (check_host(r, err) < 0 || check_origin(r, err) < 0) {
+    if (check_form(r, err) < 0 || check_host(r, err) < 0 || check_origin(r, err) < 0) {
         r->d->metrics.denied++;
         return -1;
     }

@@ -122,9 +122,15 @@ static int note(const struct journal_actor *actor, enum audit_action action,
 {
     struct daemon *d = actor->d;
     const char *id = actor->id[0] ? actor->id : NULL;
+    /* The tenant whose sandbox it is, also when the operator does it. */
+    char tenant[CAY_MAX_TENANT] = "";
+    if (id)
+        roster_tenant_of(id, tenant);
+    else
+        snprintf(tenant, sizeof(tenant), "%s", actor->who.tenant);
     struct audit_entry entry = {
         .who = actor->who.name[0] ? actor->who.name : "unknown",
-        .tenant = actor->who.tenant[0] ? actor->who.tenant : NULL,
+        .tenant = tenant[0] ? tenant : NULL,
         .action = action,
         .sandbox = id,
         .labels = id ? (const char *const *)roster_labels(d->roster, id) : NULL,

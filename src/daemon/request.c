@@ -20,6 +20,9 @@
 #define MAX_JSON (1u << 20)
 /* Of a body whose request has failed already, this much is read in politeness. */
 #define MAX_SWALLOW (64ull << 20)
+/* After this time a body must be whole, or a stream of at least so many bytes in a second. */
+#define CRAWL_S 30
+#define CRAWL_RATE 256
 /* Pieces of a streamed answer. */
 #define PIECE (32u << 10)
 
@@ -83,7 +86,7 @@ static void answer(struct request *r, unsigned status, struct MHD_Response *resp
     r->status = status;
     reply_header(r, "Cache-Control", "no-store");
     reply_header(r, "X-Content-Type-Options", "nosniff");
-    if (r->d->phase == DAEMON_DRAINING && status != MHD_HTTP_SWITCHING_PROTOCOLS)
+    if ((r->last || r->d->phase == DAEMON_DRAINING) && status != MHD_HTTP_SWITCHING_PROTOCOLS)
         reply_header(r, "Connection", "close");
     admit_cors(r);
     request_wake(r);
@@ -206,6 +209,15 @@ const char *request_shown_id(const struct request *r, const char *id)
     return r->is_operator || !name ? id : name + 1;
 }
 
+/* Its body comes so slowly that it can only be meant to keep us busy. */
+bool request_crawls(const struct request *r)
+{
+    uint64_t took_s = (cay_now_us() - r->began_us) / 1000000;
+    if (r->stage != REQUEST_READING || r->suspended || took_s < CRAWL_S)
+        return false;
+    return r->route && r->route->body == BODY_STREAM ? r->body_size < took_s * CRAWL_RATE : true;
+}
+
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
 
 void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd)
@@ -224,7 +236,7 @@ void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd)
     r->body = CAY_BUF(MAX_JSON);
     r->watch = (struct watch){.fd = -1, .ready = on_client};
     r->began_us = cay_now_us();
-    r->c->quiet_since_us = 0;
+    r->c->request = r;
     r->route_index = METRICS_ROUTES - 1;
     d->metrics.in_flight++;
     if (routes_clean(uri, r->path, sizeof(r->path)) < 0)
@@ -264,6 +276,7 @@ static enum MHD_Result take_body(struct request *r, const char *data, size_t *si
     if (r->gone)
         return MHD_NO;
     r->d->metrics.bytes_in += *size;
+    r->body_size += *size;
     if (r->response || r->route->body == BODY_NONE) {
         r->swallowed += *size;
         *size = 0;
@@ -303,6 +316,7 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char
     if (r->stage == REQUEST_NEW) {
         struct cay_error err;
         r->stage = REQUEST_READING;
+        r->c->quiet_since_us = 0; /* its headers are whole */
         snprintf(r->method, sizeof(r->method), "%s", method);
         if (admit(r, &err) < 0)
             reply_error(r, &err);
@@ -336,6 +350,7 @@ void request_over(void *cls, struct MHD_Connection *mhd, void **state,
     r->d->metrics.in_flight--;
     metrics_request(&r->d->metrics, r->route_index, r->status, gone, cay_now_us() - r->began_us);
     r->c->quiet_since_us = cay_now_us();
+    r->c->request = NULL;
     buf_done(&r->body);
     opt_arena_done(&r->arena);
     free(r);

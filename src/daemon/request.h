@@ -74,6 +74,7 @@ struct request {
     struct cay_buf body;            /* BODY_JSON */
     struct opt_arena arena;         /* what input_json and input_query allocate */
     uint64_t began_us;
+    uint64_t body_size; /* bytes of the body so far */
     uint64_t swallowed; /* bytes of a body that nobody wants any more */
 
     /* the handler's */
@@ -91,6 +92,7 @@ struct request {
     size_t piece;   /* of a stream, asked for at once; 0: the default */
     bool streaming; /* the answer is given by `read` */
     bool suspended;
+    bool last; /* the connection ends with its answer */
     bool gone; /* the client went away */
     struct watch watch; /* on the client's socket while suspended: libmicrohttpd does not look */
 };
@@ -129,6 +131,7 @@ int request_full_id(const struct request *r, const char *name, char out[CAY_MAX_
 
 /* ---- for server.c ---------------------------------------------------------------------------- */
 
+bool request_crawls(const struct request *r);
 enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *size, void **state);

@@ -109,7 +109,8 @@ static void on_tick(struct timer *timer)
     struct server *server = container_of(timer, struct server, tick);
     uint64_t now = cay_now_us();
     for (struct connection *c = server->connections; c; c = c->next)
-        if (!c->cut && c->quiet_since_us && now - c->quiet_since_us > QUIET_US)
+        if (!c->cut && (c->quiet_since_us ? now - c->quiet_since_us > QUIET_US
+                                          : c->request && request_crawls(c->request)))
             connection_cut(c);
     /* Out of descriptors, libmicrohttpd stops to accept, and goes on when it is called again. */
     for (size_t i = 0; i < server->n; i++)

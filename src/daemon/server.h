@@ -16,7 +16,8 @@ struct connection {
     struct daemon *d;
     struct connection *next, **link;
     struct listener *listener;
-    uint64_t quiet_since_us; /* no request is at work; 0: one is */
+    struct request *request; /* that is at work, from its first line on */
+    uint64_t quiet_since_us; /* no request has whole headers; 0: one has */
     int fd;
     bool local; /* over the unix socket */
     bool cut;   /* we are closing it */
