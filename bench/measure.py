@@ -3,6 +3,7 @@
 
 Nothing here knows what a budget is; bench/run decides what to compare.
 """
+import contextlib
 import glob
 import json
 import os
@@ -192,18 +193,24 @@ class Place:
             subprocess.run([self.cay, "rm", "-f", *ids[i:i + 100]], env=self.env, stdout=subprocess.DEVNULL)
         return time.monotonic() - start
 
+    def _remove_cgroups(self):
+        left = glob.glob(f"/sys/fs/cgroup/{self.cgroup}") + glob.glob(f"/sys/fs/cgroup/*/{self.cgroup}")
+        for base in left:
+            for path, _, _ in os.walk(base, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+        return not any(map(os.path.exists, left))
+
     def close(self):
         if os.path.exists(self.cay):
             self.remove_all()
         if self.holder:
             self.holder.kill()
             self.holder.wait()
-        for base in glob.glob(f"/sys/fs/cgroup/{self.cgroup}") + glob.glob(f"/sys/fs/cgroup/*/{self.cgroup}"):
-            for path, _, _ in os.walk(base, topdown=False):
-                try:
-                    os.rmdir(path)
-                except OSError:
-                    pass
+        # What a daemon had prepared ends a little after it.
+        deadline = time.monotonic() + 5
+        while not self._remove_cgroups() and time.monotonic() < deadline:
+            time.sleep(0.05)
         shutil.rmtree(self.dir, ignore_errors=True)
         shutil.rmtree(self.run, ignore_errors=True)
 

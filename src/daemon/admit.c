@@ -74,11 +74,10 @@ static int check_form(struct request *r, struct cay_error *err)
     struct form form = {0};
     MHD_get_connection_values_n(r->mhd, MHD_HEADER_KIND, look_at_header, &form);
     const char *encoding = request_header(r, "Transfer-Encoding");
-    const char *wrong = form.hosts > 1                            ? "more than one Host header"
-                        : form.lengths > 1                        ? "more than one Content-Length"
-                        : form.encodings && form.lengths          ? "both a length and an encoding"
-                        : form.encodings > 1 ||
-                                  (encoding && strcasecmp(encoding, "chunked") != 0)
+    const char *wrong = form.hosts > 1                   ? "more than one Host header"
+                        : form.lengths > 1               ? "more than one Content-Length"
+                        : form.encodings && form.lengths ? "both a length and an encoding"
+                        : form.encodings > 1 || (encoding && strcasecmp(encoding, "chunked") != 0)
                             ? "an unknown Transfer-Encoding"
                         : form.odd ? "a malformed header"
                                    : NULL;
@@ -162,7 +161,7 @@ static int identify(struct request *r, struct cay_error *err)
         return cay_fail(err, CAY_E_UNAUTHORIZED, "the Authorization header is not 'Bearer TOKEN'");
     /* A token that was taken back ends at once. A file that cannot be read leaves the old ones. */
     if (tokens_refresh(r->d->settings.tokens, &r->d->tokens, &why) < 0)
-        log_event(LOG_WARNING, "the tokens cannot be read again", "error", why.text, NULL);
+        log_event(LOG_WARNING, "the tokens cannot be read again", "error", why.text);
     if (tokens_find(r->d->tokens, header + strlen(scheme), cay_wall_ms(), &r->who, err) < 0)
         return -1;
     r->is_operator = r->who.tenant[0] == 0;
@@ -189,7 +188,7 @@ int request_full_id(const struct request *r, const char *name, char out[CAY_MAX_
     if (!r->is_operator && strchr(name, '~'))
         return cay_fail(err, CAY_E_INVALID, "the id '%s' must not have a '~'", name);
     int n = r->is_operator ? snprintf(out, CAY_MAX_ID, "%s", name)
-                        : snprintf(out, CAY_MAX_ID, "%s~%s", r->who.tenant, name);
+                           : snprintf(out, CAY_MAX_ID, "%s~%s", r->who.tenant, name);
     return n < CAY_MAX_ID ? 0 : cay_fail(err, CAY_E_INVALID, "the id '%s' is too long", name);
 }
 

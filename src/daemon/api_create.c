@@ -79,8 +79,7 @@ static void create_work(struct job *job)
         cay_remove(c->d->cay, c->id, true, NULL);
         return;
     }
-    c->result =
-        create_from(c->d->cay, &c->spec, c->prepared, &c->sandbox, &c->existed, &c->err);
+    c->result = create_from(c->d->cay, &c->spec, c->prepared, &c->sandbox, &c->existed, &c->err);
     if (c->result == 0)
         c->result = cay_info(c->sandbox, &c->info, &c->err);
 }
@@ -163,7 +162,7 @@ static int take_fields(struct request *r, struct cay_spec *spec, struct cay_erro
 
 static int take_id(struct request *r, struct creating *c, struct cay_error *err)
 {
-    char name[16];
+    char name[16] = "";
     unsigned char bytes[6];
     c->named = c->spec.id != NULL;
     if (!c->named) {

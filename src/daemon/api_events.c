@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET /events and GET /audit: the journal, read back. What is old comes from the files, by a worker;
- * what is new is handed on as it is written. A follower that is too slow is cut off: it comes back
- * with ?from= and misses nothing.
+ * GET /events and GET /audit: the journal, read back. What is old comes from the files, by a
+ * worker; what is new is handed on as it is written. A follower that is too slow is cut off: it
+ * comes back with ?from= and misses nothing.
  */
 #include "audit/audit.h"
 #include "base/err.h"
@@ -80,8 +80,7 @@ static void audit_work(struct job *job)
 {
     struct reading *reading = container_of(job, struct reading, job);
     buf_str(&reading->out, "{\"entries\":[");
-    reading->result =
-        audit_query(reading->dir, &reading->query, add_line, reading, &reading->err);
+    reading->result = audit_query(reading->dir, &reading->query, add_line, reading, &reading->err);
     buf_str(&reading->out, "],\"next_after\":");
     if (reading->n == reading->query.limit)
         buf_fmt(&reading->out, "%llu}\n", (unsigned long long)reading->last);
@@ -244,10 +243,8 @@ static int add_event(const char *line, size_t size, void *data)
 static void events_work(struct job *job)
 {
     struct events *e = container_of(job, struct events, job);
-    const struct audit_query query = {.after_seq = e->seen,
-                                      .limit = BATCH,
-                                      .tenant = own_tenant(e),
-                                      .lifecycle_only = true};
+    const struct audit_query query = {
+        .after_seq = e->seen, .limit = BATCH, .tenant = own_tenant(e), .lifecycle_only = true};
     e->n = 0;
     audit_query(e->dir, &query, add_event, e, NULL);
 }
@@ -296,8 +293,7 @@ static void on_line(struct journal_listener *listener, uint64_t seq, const char 
     if (audit_event(line, size, own_tenant(e), &text) <= 0)
         return;
     buf_str(&text, "\n");
-    if (buf_failed(&text) ||
-        buf_add(e->live ? &e->pending : &e->later, text.data, text.size) < 0)
+    if (buf_failed(&text) || buf_add(e->live ? &e->pending : &e->later, text.data, text.size) < 0)
         e->broken = true;
     request_wake(e->r);
 }

@@ -68,10 +68,8 @@ static void not_running(struct run *run)
 /* Its client went away in the middle: if it wished so, the command goes, too. */
 static void kill_tree(const struct run *run)
 {
-    const struct msg kill = {.type = OP_SIGNAL,
-                             .pid = (uint64_t)run->exit.pid,
-                             .signal = SIGKILL,
-                             .flags = MSG_F_TREE};
+    const struct msg kill = {
+        .type = OP_SIGNAL, .pid = (uint64_t)run->exit.pid, .signal = SIGKILL, .flags = MSG_F_TREE};
     call_post(run->r->d, run->r->id, &kill);
 }
 
@@ -329,8 +327,7 @@ static void run_room(struct call *call)
         feed(run);
 }
 
-static const struct call_ops run_ops = {
-    .message = run_message, .lost = run_lost, .room = run_room};
+static const struct call_ops run_ops = {.message = run_message, .lost = run_lost, .room = run_room};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -341,8 +338,8 @@ static int take_input(struct run *run, const struct exec_body *body, struct cay_
         return buf_add(&run->input, body->input, strlen(body->input)) < 0
                    ? cay_fail(err, CAY_E_TOO_LARGE, "the input is too large")
                    : 0;
-    if (!body->input_base64 || base64_decode(body->input_base64, strlen(body->input_base64),
-                                             &run->input, err) == 0)
+    if (!body->input_base64 ||
+        base64_decode(body->input_base64, strlen(body->input_base64), &run->input, err) == 0)
         return 0;
     snprintf(run->r->field, sizeof(run->r->field), "input_base64");
     return cay_fail_context(err, "input_base64");

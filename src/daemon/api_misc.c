@@ -86,10 +86,22 @@ static void survey_work(struct job *job)
         const char *name;
         bool there;
     } features[] = {
-        {"exec", true},    {"processes", true}, {"terminal", true}, {"files", true},
-        {"archive", true}, {"watch", true},     {"events", true},   {"pause", true},
-        {"mounts", true},  {"images", false},   {"snapshots", false}, {"fork", false},
-        {"network_policy", false}, {"ports", false}, {"secrets", false}, {"workspaces", false},
+        {"exec", true},
+        {"processes", true},
+        {"terminal", true},
+        {"files", true},
+        {"archive", true},
+        {"watch", true},
+        {"events", true},
+        {"pause", true},
+        {"mounts", true},
+        {"images", false},
+        {"snapshots", false},
+        {"fork", false},
+        {"network_policy", false},
+        {"ports", false},
+        {"secrets", false},
+        {"workspaces", false},
     };
     struct survey *s = container_of(job, struct survey, job);
     buf_str(&s->out, "{");

@@ -348,7 +348,8 @@ static void next_piece(struct ask *ask, const struct msg *msg)
     }
     if (ask->eof) {
         ask->eof = false;
-        call_send(&ask->call, &(struct msg){.type = OP_STDIN, .tag = 1, .pid = ask->pid, .flags = MSG_F_EOF});
+        call_send(&ask->call,
+                  &(struct msg){.type = OP_STDIN, .tag = 1, .pid = ask->pid, .flags = MSG_F_EOF});
         return;
     }
     ask->detail.bytes = &ask->bytes;

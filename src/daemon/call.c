@@ -68,7 +68,7 @@ static void flush(struct call *call)
 static bool tell(struct call *call, const struct msg *msg)
 {
     bool ended = false;
-    call->ended = &ended;
+    call->ended = &ended; /* cppcheck-suppress autoVariables ; taken back before we return */
     if (msg)
         call->ops->message(call, msg);
     else if (call->ops->room)

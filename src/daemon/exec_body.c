@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "daemon/call.h"
 #include "daemon/journal.h"
+#include "daemon/pool.h"
 #include "daemon/roster.h"
 #include "sandbox/sandbox.h"
 
@@ -13,11 +14,11 @@
 
 #define AT(member) offsetof(struct exec_body, member)
 /* Common to both first: POST exec takes those and the first tail, POST processes the second. */
-#define COMMON                                                                                 \
+#define COMMON                                                                                   \
     OPT("argv", 0, OPT_STRV, AT(argv), NULL, NULL), OPT("env", 0, OPT_ENV, AT(env), NULL, NULL), \
-        OPT("shell", 0, OPT_STR, AT(shell), NULL, NULL),                                       \
-        OPT("cwd", 0, OPT_STR, AT(cwd), NULL, NULL),                                           \
-        OPT("user", 0, OPT_STR, AT(user), NULL, NULL),                                         \
+        OPT("shell", 0, OPT_STR, AT(shell), NULL, NULL),                                         \
+        OPT("cwd", 0, OPT_STR, AT(cwd), NULL, NULL),                                             \
+        OPT("user", 0, OPT_STR, AT(user), NULL, NULL),                                           \
         OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), NULL, NULL, .extra = AT(has_timeout))
 
 static const struct opt run_fields[] = {
@@ -103,9 +104,8 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
                 struct cay_error *err)
 {
     const char *const shell[] = {"sh", "-c", body->shell, NULL};
-    const struct audit_detail detail = {.argv = body->shell ? shell : body->argv,
-                                        .env = body->env,
-                                        .user = body->user};
+    const struct audit_detail detail = {
+        .argv = body->shell ? shell : body->argv, .env = body->env, .user = body->user};
     struct operator_refusal why = {0};
     if (r->tenant && operator_check_quota(r->d->policy, r->who.tenant, "execs_max",
                                           r->tenant->execs, 1, &why, err) < 0) {
@@ -114,6 +114,7 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
         return -1;
     }
     r->d->metrics.execs++;
+    pool_busy(r->d->pool, 0);
     return journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err);
 }
 
@@ -148,8 +149,7 @@ static const struct call_ops vigil_ops = {.message = vigil_message, .lost = vigi
 
 void exec_count(struct request *r, pid_t pid)
 {
-    if (!r->tenant ||
-        operator_quota(r->d->policy, r->who.tenant)->execs_max == OPERATOR_NO_LIMIT)
+    if (!r->tenant || operator_quota(r->d->policy, r->who.tenant)->execs_max == OPERATOR_NO_LIMIT)
         return; /* nobody asks */
     struct vigil *vigil = calloc(1, sizeof(*vigil));
     if (!vigil)

@@ -26,8 +26,7 @@ static int set_text(struct request *r, const struct opt *opt, void *object, cons
     /* A string of nothing is a value: an empty standard input, say. Where it is none, whoever uses
      * it says so. */
     if (opt->type == OPT_STR && !*text && opt->max) {
-        const char *empty = "";
-        memcpy((char *)object + opt->offset, &empty, sizeof(empty));
+        *(const char **)(void *)((char *)object + opt->offset) = "";
         return 0;
     }
     char *copy = opt_strndup(&r->arena, text, strlen(text));
@@ -121,8 +120,8 @@ static int set_mounts(struct request *r, const struct opt *opt, void *object, co
         if (!mounts[i].source || !mounts[i].target)
             return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     }
-    memcpy((char *)object + opt->offset, &mounts, sizeof(mounts));
-    memcpy((char *)object + opt->extra, &n, sizeof(n));
+    *(struct cay_mount **)(void *)((char *)object + opt->offset) = mounts;
+    *(size_t *)(void *)((char *)object + opt->extra) = n;
     return 0;
 }
 

@@ -10,10 +10,10 @@
 #include "daemon/request.h"
 
 /*
- * JSON by type of the option: FLAG a boolean; STR, ID, PROFILE, MODE a string; COUNT a whole number;
- * SIZE a whole number or a string such as "512M"; DURATION seconds or a string such as "15m"; CPUS and
- * SIGNAL a number or a string; STRV an array of strings; ENV and LABELS an object of strings; MOUNTS an array
- * of {"source","target","read_only"}. null is as good as absent.
+ * JSON by type of the option: FLAG a boolean; STR, ID, PROFILE, MODE a string; COUNT a whole
+ * number; SIZE a whole number or a string such as "512M"; DURATION seconds or a string such as
+ * "15m"; CPUS and SIGNAL a number or a string; STRV an array of strings; ENV and LABELS an object
+ * of strings; MOUNTS an array of {"source","target","read_only"}. null is as good as absent.
  */
 int input_json(struct request *r, const struct opt *table, size_t n, void *object,
                struct cay_error *err);

@@ -66,11 +66,11 @@ static int append(struct daemon *d, const struct audit_entry *entry, struct cay_
     if (journal->failed) {
         d->metrics.audit_failed++;
         if (!before)
-            log_event(LOG_ERROR, "the audit log cannot be written", "error", own.text, NULL);
+            log_event(LOG_ERROR, "the audit log cannot be written", "error", own.text);
         return cay_fail_copy(err, own.code, own.sys_errno, own.text);
     }
     if (before)
-        log_event(LOG_INFO, "the audit log can be written again", NULL);
+        log_event(LOG_INFO, "the audit log can be written again");
     d->metrics.audit_entries++;
     journal->last = added.seq;
     for (struct journal_listener *l = journal->listeners, *next; l; l = next) {

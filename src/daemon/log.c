@@ -12,7 +12,7 @@
 /* What a pipe takes whole or not at all. */
 #define MAX_LINE 4096
 
-void log_event(enum log_level level, const char *msg, ...)
+void log_write(enum log_level level, const char *msg, ...)
 {
     static const char *const names[] = {"debug", "info", "warning", "error"};
     autobuf struct cay_buf line = CAY_BUF(MAX_LINE);

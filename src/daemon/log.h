@@ -6,10 +6,13 @@
 #ifndef CAY_DAEMON_LOG_H
 #define CAY_DAEMON_LOG_H
 
+#include <stddef.h>
+
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
 
-/* Pairs of name and value, ended by NULL. A line that cannot be written is dropped: nobody waits
- * for a log. Debug lines only with $CAYD_DEBUG. */
-void log_event(enum log_level level, const char *msg, ...) __attribute__((sentinel));
+/* Pairs of name and value follow the message. A line that cannot be written is dropped: nobody
+ * waits for a log. Debug lines only with $CAYD_DEBUG. */
+void log_write(enum log_level level, const char *msg, ...) __attribute__((sentinel));
+#define log_event(...) log_write(__VA_ARGS__, (const char *)NULL)
 
 #endif

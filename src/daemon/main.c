@@ -82,11 +82,11 @@ static void reload(struct daemon *d)
 {
     struct cay_error err;
     if (load_rules(d, &err) < 0) {
-        log_event(LOG_ERROR, "reload failed, the old rules stay", "error", err.text, NULL);
+        log_event(LOG_ERROR, "reload failed, the old rules stay", "error", err.text);
         return;
     }
     journal_engine(d, AUDIT_RELOAD, NULL, NULL, NULL);
-    log_event(LOG_INFO, "reloaded", NULL);
+    log_event(LOG_INFO, "reloaded");
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ static void drain(struct daemon *d, bool upgrade)
         d->loop.stop = d->loop.stop || !upgrade; /* asked twice: at once */
         return;
     }
-    log_event(LOG_INFO, upgrade ? "upgrading" : "draining", NULL);
+    log_event(LOG_INFO, upgrade ? "upgrading" : "draining");
     d->phase = DAEMON_DRAINING;
     d->upgrade = upgrade;
     d->drain_until_us = cay_after_ms(d->settings.drain_ms);
@@ -165,9 +165,10 @@ static int lock_state(struct daemon *d, int *lock, struct cay_error *err)
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot open %s", path);
     if (status_lock(fd) < 0)
-        return cay_fail(err, CAY_E_CONFLICT,
-                        "another cayd serves %s; stop it, or give this one a --state-dir of its own",
-                        d->cay->state_path);
+        return cay_fail(
+            err, CAY_E_CONFLICT,
+            "another cayd serves %s; stop it, or give this one a --state-dir of its own",
+            d->cay->state_path);
     *lock = steal_fd(&fd);
     return 0;
 }
@@ -194,8 +195,8 @@ static void notify(const char *state)
     if (path[0] == '@')
         address.sun_path[0] = 0;
     autofd int sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (sock >= 0 && sendto(sock, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
-                            size) < 0)
+    if (sock >= 0 &&
+        sendto(sock, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size) < 0)
         return;
 }
 
@@ -211,8 +212,8 @@ static int open_parts(struct daemon *d, struct cay_error *err)
 static void close_parts(struct daemon *d)
 {
     server_close(d->server);
+    jobs_free(d->jobs); /* what workers are at comes to its end, while all it needs is there */
     pool_close(d->pool);
-    jobs_free(d->jobs);
     roster_close(d->roster);
     journal_close(d->journal);
     tokens_free(d->tokens);
@@ -253,14 +254,14 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
     if (result == 0) {
         d->phase = DAEMON_SERVING;
         journal_engine(d, AUDIT_STARTED, NULL, NULL, NULL);
-        log_event(LOG_INFO, "ready", "version", cay_version(), NULL);
+        log_event(LOG_INFO, "ready", "version", cay_version());
         notify("READY=1");
         result = loop_run(&d->loop);
         if (result < 0)
             cay_fail_errno(err, errno, "the event loop failed");
         notify("STOPPING=1");
         journal_engine(d, AUDIT_STOPPED, NULL, NULL, NULL);
-        log_event(LOG_INFO, "ended", NULL);
+        log_event(LOG_INFO, "ended");
     }
     size_t n = d->upgrade ? server_listeners(d->server, fds, MAX_LISTENERS) : 0;
     close_parts(d);
@@ -278,8 +279,8 @@ static void print_help(void)
            "usage: cayd [OPTIONS]\n"
            "       cayd token add|ls|rm ...    tokens of clients; see 'cayd token'\n\n");
     for (size_t i = 0; i < CAY_COUNT(options); i++)
-        printf("  --%-10s %-6s %s\n", options[i].name,
-               options[i].metavar ? options[i].metavar : "", options[i].help);
+        printf("  --%-10s %-6s %s\n", options[i].name, options[i].metavar ? options[i].metavar : "",
+               options[i].help);
     printf("\nSettings of %s, section [cayd]:\n", "/etc/cay/cayd.conf");
     for (size_t i = 0; i < settings_options_count; i++)
         printf("  %-12s %-14s %s\n", settings_options[i].name,

@@ -16,8 +16,8 @@
 #define MAX_TEXT (4u << 20)
 
 /* Upper ends of the histogram's buckets. */
-static const uint64_t bounds_us[METRICS_BUCKETS] = {250,    500,    1000,    2500,    5000,
-                                                    10000,  25000,  50000,   100000,  250000,
+static const uint64_t bounds_us[METRICS_BUCKETS] = {250,    500,     1000,    2500,    5000,
+                                                    10000,  25000,   50000,   100000,  250000,
                                                     500000, 1000000, 5000000, 30000000};
 
 static const char *const class_names[CLASS_COUNT] = {"2xx", "3xx", "4xx", "5xx", "gone"};
@@ -26,7 +26,10 @@ static enum metrics_class class_of(unsigned status, bool gone)
 {
     if (status == 0 || (gone && status < 400))
         return CLASS_GONE;
-    return status < 300 ? CLASS_2XX : status < 400 ? CLASS_3XX : status < 500 ? CLASS_4XX : CLASS_5XX;
+    return status < 300   ? CLASS_2XX
+           : status < 400 ? CLASS_3XX
+           : status < 500 ? CLASS_4XX
+                          : CLASS_5XX;
 }
 
 void metrics_request(struct metrics *m, size_t route, unsigned status, bool gone, uint64_t took_us)
@@ -45,8 +48,8 @@ static const struct {
     const char *name, *type, *help;
     size_t offset;
 } plain[] = {
-#define ROW(name, type, member, help)                               \
-    {                                                               \
+#define ROW(name, type, member, help)                             \
+    {                                                             \
         "cay_" name, type, help, offsetof(struct metrics, member) \
     }
     ROW("requests_in_flight", "gauge", in_flight, "requests at work, streams among them"),

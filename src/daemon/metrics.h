@@ -23,7 +23,6 @@ struct metrics {
     uint64_t unauthorized, denied;
 };
 
-void metrics_request(struct metrics *m, size_t route, unsigned status, bool gone,
-                     uint64_t took_us);
+void metrics_request(struct metrics *m, size_t route, unsigned status, bool gone, uint64_t took_us);
 
 #endif

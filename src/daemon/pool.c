@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "daemon/jobs.h"
 #include "daemon/log.h"
 
 #include <math.h>
@@ -14,8 +15,11 @@
 #define HALF_LIFE_US 60e6
 /* Made at once: more would only take CPUs from those who wait for an answer. */
 #define AT_ONCE 2
-/* After the last create, before refilling: in a burst the CPUs belong to it. */
-#define QUIET_US 3000
+/* After the last create or command, before refilling: in a burst the CPUs belong to it, and who
+ * creates a sandbox runs something in it next. */
+#define QUIET_US 15000
+/* Under a load that never ends, the pool is refilled all the same, a bit at a time. */
+#define HUNGRY_US 500000
 #define RETRY_US 2000000
 
 /* One kind of spec: everything that cannot be set late is equal. */
@@ -30,11 +34,16 @@ struct kind {
 
 struct member {
     struct member *next;
-    struct pool *pool;
+    struct pool *pool; /* NULL: it closed while a worker was at it */
     struct prepared *prepared;
     struct kind *kind;
     struct watch watch;
-    bool ready;
+    struct job job; /* starting its keeper takes a millisecond: not on the loop */
+    struct cay_spec like;
+    struct cay *cay;
+    struct cay_error err;
+    int started;
+    bool at_work, ready;
 };
 
 struct pool {
@@ -44,6 +53,7 @@ struct pool {
     struct member *members;
     size_t n_ready, n_making;
     int busy;
+    uint64_t quiet_us; /* the last time that nobody was at work */
     struct timer refill;
 };
 
@@ -119,8 +129,11 @@ static void share_out(struct pool *pool)
     }
     for (size_t i = 0; i < pool->n_kinds; i++) {
         struct kind *kind = &pool->kinds[i];
-        kind->target =
-            kind->key && all > 0 ? (size_t)(wishes_now(kind, now) / all * (double)places) : 0;
+        double wishes = kind->key ? wishes_now(kind, now) : 0;
+        kind->target = all > 0 ? (size_t)(wishes / all * (double)places) : 0;
+        /* Whoever was wished for lately has one at least, while there are places. */
+        if (kind->target == 0 && wishes > 0.5 && given < places)
+            kind->target = 1;
         given += kind->target;
     }
     if (most)
@@ -147,6 +160,7 @@ static struct prepared *take_out(struct member *member)
         }
     }
     loop_forget(&pool->d->loop, &member->watch);
+    member->prepared = NULL;
     if (member->ready) {
         pool->n_ready--;
         member->kind->ready--;
@@ -154,7 +168,10 @@ static struct prepared *take_out(struct member *member)
         pool->n_making--;
         member->kind->making--;
     }
-    free(member);
+    if (member->at_work)
+        member->pool = NULL; /* start_done frees it */
+    else
+        free(member);
     return prepared;
 }
 
@@ -178,30 +195,53 @@ static void on_news(struct watch *watch, uint32_t events)
         plan_refill(pool, 0);
         return;
     }
-    log_event(LOG_WARNING, "a sandbox of the pool is lost", "error", err.text, NULL);
+    log_event(LOG_WARNING, "a sandbox of the pool is lost", "error", err.text);
     prepare_free(take_out(member));
+    plan_refill(pool, RETRY_US);
+}
+
+static void start_work(struct job *job)
+{
+    struct member *m = container_of(job, struct member, job);
+    m->started = prepare_start(m->cay, &m->like, &m->prepared, &m->err);
+}
+
+static void start_done(struct job *job)
+{
+    struct member *m = container_of(job, struct member, job);
+    struct pool *pool = m->pool;
+    m->at_work = false;
+    if (!pool) {
+        prepare_free(m->prepared);
+        free(m);
+        return;
+    }
+    if (m->started == 0) {
+        loop_watch(&pool->d->loop, &m->watch, prepare_fd(m->prepared), EPOLLIN);
+        return;
+    }
+    log_event(LOG_WARNING, "cannot fill the pool", "error", m->err.text);
+    take_out(m);
     plan_refill(pool, RETRY_US);
 }
 
 static int make_one(struct pool *pool, struct kind *kind)
 {
-    struct cay_error err;
-    struct member *member = calloc(1, sizeof(*member));
-    if (!member)
+    struct member *m = calloc(1, sizeof(*m));
+    if (!m)
         return -1;
-    if (prepare_start(pool->d->cay, &kind->like, &member->prepared, &err) < 0) {
-        log_event(LOG_WARNING, "cannot fill the pool", "error", err.text, NULL);
-        free(member);
-        return -1;
-    }
-    member->pool = pool;
-    member->kind = kind;
-    member->watch = (struct watch){.fd = -1, .ready = on_news};
-    member->next = pool->members;
-    pool->members = member;
+    m->pool = pool;
+    m->kind = kind;
+    m->cay = pool->d->cay;
+    m->like = kind->like; /* a kind that has members keeps its strings */
+    m->watch = (struct watch){.fd = -1, .ready = on_news};
+    m->job = (struct job){.work = start_work, .done = start_done};
+    m->at_work = true;
+    m->next = pool->members;
+    pool->members = m;
     pool->n_making++;
     kind->making++;
-    loop_watch(&pool->d->loop, &member->watch, prepare_fd(member->prepared), EPOLLIN);
+    jobs_add(pool->d->jobs, &m->job);
     return 0;
 }
 
@@ -236,10 +276,16 @@ static void on_refill(struct timer *timer)
     struct pool *pool = container_of(timer, struct pool, refill);
     if (pool->d->phase == DAEMON_DRAINING)
         return;
+    uint64_t now = cay_now_us();
+    size_t at_once = AT_ONCE;
+    if (pool->busy > 0 && now - pool->quiet_us < HUNGRY_US) {
+        plan_refill(pool, HUNGRY_US);
+        return;
+    }
     if (pool->busy > 0)
-        return; /* pool_busy plans it again */
+        at_once = 1;
     share_out(pool);
-    while (pool->n_making < AT_ONCE) {
+    while (pool->n_making < at_once) {
         struct kind *kind = neediest(pool);
         if (!kind)
             break;
@@ -289,6 +335,7 @@ void pool_busy(struct pool *pool, int change)
         return;
     pool->busy += change;
     if (pool->busy == 0) {
+        pool->quiet_us = cay_now_us();
         timer_clear(&pool->d->loop, &pool->refill);
         plan_refill(pool, QUIET_US);
     }
@@ -305,9 +352,8 @@ int pool_open(struct daemon *d, struct pool **out, struct cay_error *err)
     *out = pool;
     /* Until there are wishes, the default is what will be wished for. */
     const struct cay_spec none = {0};
-    struct kind *kind = create_key(d->cay, &none, key, NULL) == 0 && key[0]
-                            ? find_kind(pool, key, &none)
-                            : NULL;
+    struct kind *kind =
+        create_key(d->cay, &none, key, NULL) == 0 && key[0] ? find_kind(pool, key, &none) : NULL;
     if (kind && d->settings.pool) {
         kind->wishes = 1;
         kind->wished_us = cay_now_us();

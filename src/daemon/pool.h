@@ -15,7 +15,8 @@ void pool_close(struct pool *pool);
 /* A ready one for specs like this, or NULL; counts the wish either way. */
 struct prepared *pool_take(struct pool *pool, const struct cay_spec *spec);
 size_t pool_ready(const struct pool *pool);
-/* Creates at work: refilling waits for a quiet moment. */
+/* Creates at work, or (0) something else that should be fast: refilling waits for a quiet moment.
+ */
 void pool_busy(struct pool *pool, int change);
 
 #endif

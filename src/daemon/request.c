@@ -54,8 +54,12 @@ void request_wake(struct request *r)
 static void on_client(struct watch *watch, uint32_t events)
 {
     struct request *r = container_of(watch, struct request, watch);
-    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
-        return;
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        request_abandon(r);
+}
+
+void request_abandon(struct request *r)
+{
     r->gone = true;
     drop(r);
     request_wake(r);

@@ -67,12 +67,12 @@ struct request {
     char method[12];
     char path[512]; /* decoded where that is harmless */
     struct identity who;
-    bool is_operator; /* sees every tenant's */
-    struct tenant *tenant;          /* counts this request; NULL: it does not count */
-    char id[CAY_MAX_ID];            /* {id}: as the engine knows it, with its tenant */
-    pid_t pid;                      /* {pid} */
-    struct cay_buf body;            /* BODY_JSON */
-    struct opt_arena arena;         /* what input_json and input_query allocate */
+    bool is_operator;       /* sees every tenant's */
+    struct tenant *tenant;  /* counts this request; NULL: it does not count */
+    char id[CAY_MAX_ID];    /* {id}: as the engine knows it, with its tenant */
+    pid_t pid;              /* {pid} */
+    struct cay_buf body;    /* BODY_JSON */
+    struct opt_arena arena; /* what input_json and input_query allocate */
     uint64_t began_us;
     uint64_t body_size; /* bytes of the body so far */
     uint64_t swallowed; /* bytes of a body that nobody wants any more */
@@ -83,7 +83,7 @@ struct request {
     ssize_t (*read)(struct request *r, char *buffer, size_t size);
     ssize_t (*write)(struct request *r, const char *data, size_t size); /* taken; 0: not now */
     void (*finish)(struct request *r);
-    char rule[96]; /* the operator's rule that refused it */
+    char rule[96];  /* the operator's rule that refused it */
     char field[64]; /* the field at fault */
 
     /* the answer */
@@ -92,8 +92,8 @@ struct request {
     size_t piece;   /* of a stream, asked for at once; 0: the default */
     bool streaming; /* the answer is given by `read` */
     bool suspended;
-    bool last; /* the connection ends with its answer */
-    bool gone; /* the client went away */
+    bool last;          /* the connection ends with its answer */
+    bool gone;          /* the client went away */
     struct watch watch; /* on the client's socket while suspended: libmicrohttpd does not look */
 };
 
@@ -131,6 +131,8 @@ int request_full_id(const struct request *r, const char *name, char out[CAY_MAX_
 
 /* ---- for server.c ---------------------------------------------------------------------------- */
 
+/* Nobody waits for it any more: what it holds is given back, and its connection wakes up. */
+void request_abandon(struct request *r);
 bool request_crawls(const struct request *r);
 enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char *url,
                                const char *method, const char *version, const char *upload,

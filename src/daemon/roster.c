@@ -116,9 +116,9 @@ static char **copy_labels(const char *const *labels)
 static struct entry *add(struct roster *roster, const char *id, const struct cay_spec *spec)
 {
     char tenant[CAY_MAX_TENANT];
-    struct entry **at = find(roster, id);
-    if (*at)
-        return *at;
+    struct entry **at = find(roster, id), *there = *at;
+    if (there)
+        return there;
     roster_tenant_of(id, tenant);
     struct entry *entry = calloc(1, sizeof(*entry));
     struct tenant *owner = entry ? roster_tenant(roster, tenant) : NULL;
@@ -232,10 +232,8 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
         const char *key;
         uint64_t used, more;
     } quotas[] = {
-        {"sandboxes_max", owner->sandboxes, 1},
-        {"ended_max", owner->ended, 1},
-        {"memory_total", owner->memory, spec->memory},
-        {"cpus_total", owner->cpus, spec->cpus},
+        {"sandboxes_max", owner->sandboxes, 1},        {"ended_max", owner->ended, 1},
+        {"memory_total", owner->memory, spec->memory}, {"cpus_total", owner->cpus, spec->cpus},
         {"disk_total", owner->disk, spec->disk},
     };
     for (size_t i = 0; i < CAY_COUNT(quotas); i++)

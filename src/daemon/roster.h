@@ -14,10 +14,10 @@
 struct tenant {
     struct tenant *next;
     char name[CAY_MAX_TENANT]; /* "": the operator's */
-    uint64_t requests;              /* in flight */
+    uint64_t requests;         /* in flight */
     uint64_t sandboxes, memory, cpus, disk;
-    uint64_t ended;  /* records */
-    uint64_t execs;  /* commands that requests wait for or that were started and still run */
+    uint64_t ended; /* records */
+    uint64_t execs; /* commands that requests wait for or that were started and still run */
     /* creates of the last minute: a bucket that leaks */
     uint64_t creates_us; /* when the bucket was last looked at */
     double creates;

@@ -71,8 +71,8 @@ _Static_assert(CAY_COUNT(routes) < METRICS_ROUTES, "metrics have room for every 
 
 /* What the design promises and a later version brings; a request says so instead of "not found". */
 static const char *const later[] = {
-    V1 "/images",    V1 "/snapshots",  V1 "/secrets", BOX "/snapshot", BOX "/fork",
-    BOX "/changes",  BOX "/network",   BOX "/ports",  BOX "/proxy",
+    V1 "/images",   V1 "/snapshots", V1 "/secrets", BOX "/snapshot", BOX "/fork",
+    BOX "/changes", BOX "/network",  BOX "/ports",  BOX "/proxy",
 };
 
 int routes_clean(const char *target, char *out, size_t size)
@@ -173,7 +173,7 @@ void routes_print(struct cay_buf *out)
 {
     for (size_t i = 0; i < CAY_COUNT(routes); i++)
         buf_fmt(out, "%s %s %s\n", routes[i].method, routes[i].path,
-                routes[i].scope ? scope_name(routes[i].scope)
+                routes[i].scope                ? scope_name(routes[i].scope)
                 : routes[i].flags & ROUTE_OPEN ? "open"
                                                : "any");
 }

@@ -148,7 +148,7 @@ static void on_mhd_log(void *cls, const char *format, va_list args)
     (void)cls;
     vsnprintf(text, sizeof(text), format, args);
     text[strcspn(text, "\n")] = 0;
-    log_event(LOG_DEBUG, "http", "text", text, NULL);
+    log_event(LOG_DEBUG, "http", "text", text);
 }
 
 static int start_mhd(struct server *server, struct listener *listener, struct cay_error *err)
@@ -354,7 +354,7 @@ static void tell_address(const struct listener *listener)
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
         snprintf(text, sizeof(text), "tcp:[%s]:%u", host, ntohs(v6->sin6_port));
     }
-    log_event(LOG_INFO, "listening", "address", text, NULL);
+    log_event(LOG_INFO, "listening", "address", text);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -421,8 +421,15 @@ void server_close(struct server *server)
 {
     if (!server)
         return;
-    for (struct connection *c = server->connections; c; c = c->next)
+    /* libmicrohttpd must not be stopped with connections that sleep. */
+    for (struct connection *c = server->connections; c; c = c->next) {
+        if (c->request)
+            request_abandon(c->request);
         connection_cut(c);
+    }
+    for (size_t i = 0; i < server->n; i++)
+        if (server->listeners[i].mhd)
+            MHD_run(server->listeners[i].mhd);
     for (size_t i = 0; i < server->n; i++) {
         struct listener *listener = &server->listeners[i];
         loop_forget(&server->d->loop, &listener->watch);

@@ -10,9 +10,9 @@
 
 struct settings {
     struct opt_arena arena;
-    const char *path; /* the file; borrowed */
-    const char *listen;          /* "unix:PATH" or "none"; NULL: <run>/cayd.sock */
-    const char *const *tcp;      /* "ADDRESS:PORT" */
+    const char *path;       /* the file; borrowed */
+    const char *listen;     /* "unix:PATH" or "none"; NULL: <run>/cayd.sock */
+    const char *const *tcp; /* "ADDRESS:PORT" */
     const char *tls_cert, *tls_key;
     const char *tokens, *policy; /* files */
     const char *const *hosts;    /* names that a Host header may have */

@@ -43,7 +43,7 @@ struct terminal {
     uint64_t pid, from;
     char id[CAY_MAX_ID], accept[WS_ACCEPT_SIZE + 1];
     struct request *r; /* until the upgrade */
-    bool closing; /* a close frame is the last in `out` */
+    bool closing;      /* a close frame is the last in `out` */
 };
 
 static void terminal_free(struct terminal *t)
@@ -63,7 +63,8 @@ static void update(struct terminal *t)
 {
     /* While the keeper has no room for what the client typed, the client is not read. */
     bool hear = !call_full(&t->call) && !t->closing;
-    loop_watch(&t->d->loop, &t->watch, t->sock, (hear ? EPOLLIN : 0) | (t->out.size ? EPOLLOUT : 0));
+    loop_watch(&t->d->loop, &t->watch, t->sock,
+               (hear ? EPOLLIN : 0) | (t->out.size ? EPOLLOUT : 0));
 }
 
 /* False: it is over, and freed. */
@@ -179,8 +180,8 @@ static bool on_text(struct terminal *t, const char *text, size_t size)
     json_int_t rows = 0, cols = 0;
     struct msg msg = {.pid = t->pid};
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
-    int good = json ? json_unpack_ex(json, NULL, JSON_STRICT, "{s:s,s?I,s?I}", "type", &type, "rows",
-                                     &rows, "cols", &cols)
+    int good = json ? json_unpack_ex(json, NULL, JSON_STRICT, "{s:s,s?I,s?I}", "type", &type,
+                                     "rows", &rows, "cols", &cols)
                     : -1;
     if (good == 0 && strcmp(type, "resize") == 0 && rows > 0 && cols > 0 && rows <= UINT16_MAX &&
         cols <= UINT16_MAX) {
@@ -206,9 +207,9 @@ static bool on_frame(struct terminal *t, int event)
         return on_text(t, t->in.data, t->in.size);
     case WS_BINARY:
         if (t->in.size)
-            call_send(&t->call, &(struct msg){.type = OP_STDIN,
-                                              .pid = t->pid,
-                                              .data = {t->in.data, t->in.size}});
+            call_send(
+                &t->call,
+                &(struct msg){.type = OP_STDIN, .pid = t->pid, .data = {t->in.data, t->in.size}});
         return true;
     case WS_PING:
         ws_out(&t->out, WS_OP_PONG, t->in.data, t->in.size, NULL);
@@ -274,7 +275,8 @@ static void on_ping(struct timer *timer)
 /* ---- the handshake --------------------------------------------------------------------------- */
 
 static void on_upgraded(void *cls, struct MHD_Connection *mhd, void *state, const char *extra,
-                        size_t extra_size, MHD_socket sock, struct MHD_UpgradeResponseHandle *handle)
+                        size_t extra_size, MHD_socket sock,
+                        struct MHD_UpgradeResponseHandle *handle)
 {
     struct request *r = cls;
     struct terminal *t = r->op;

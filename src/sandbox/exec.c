@@ -152,7 +152,8 @@ int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_er
 static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from)
 {
     autofd int dir = home_open(sandbox->cay->sandboxes, sandbox->id);
-    autofd int log = dir < 0 ? -1 : openat(dir, "log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    autofd int log =
+        dir < 0 ? -1 : openat(dir, "log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct cay_proc *proc = calloc(1, sizeof(*proc));
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {

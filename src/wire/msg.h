@@ -41,7 +41,8 @@ enum msg_type {
      * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA)
      * -> STARTED, then (unless DETACH) OUTPUT..., EXIT */
     OP_EXEC = 16,
-    /* pid (0: the merged log), offset, flags FOLLOW, size as above -> OUTPUT..., EXIT | OK (nothing more) */
+    /* pid (0: the merged log), offset, flags FOLLOW, size as above -> OUTPUT..., EXIT | OK (nothing
+       more) */
     OP_ATTACH,
     /* pid, data | flags EOF -> nothing on a stream connection, else OK */
     OP_STDIN,

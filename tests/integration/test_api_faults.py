@@ -518,7 +518,7 @@ def test_the_wall_clock_jumps(shifted):
             while len(data) < size + 3000:
                 data += stream.some()
             body = daemon.get("/sandboxes/first").body
-            assert body["state"] == "running" and 60_000 < body["ttl_left_ms"] <= 14_000, body
+            assert body["state"] == "running" and 60_000 < body["ttl_left_ms"] <= 120_000, body
             start = time.monotonic()
             refused(daemon.post(url(first, pid, "/wait"), {"timeout": 0.2}), 408, "timeout")
             assert 0.15 < time.monotonic() - start < 3

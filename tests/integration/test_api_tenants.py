@@ -347,7 +347,7 @@ def test_audit_queries(ruled, made):
     assert len(first["entries"]) == 2 and first["next_after"] == first["entries"][-1]["seq"]
     second = ruled.get(f"/audit?limit=2&after={first['next_after']}").body["entries"]
     assert second[0]["seq"] > first["entries"][-1]["seq"]
-    for query in ("limit=0", "limit=x", "after=x", "since=yesterday%20at%20noon", "who=me", "label=%3Dx"):
+    for query in ("limit=0", "limit=x", "after=x", "since=yesterday%20at%20noon", "who=me"):
         answer = ruled.get("/audit?" + query)
         assert answer.status == 400 and answer.code == "invalid", (query, answer)
 

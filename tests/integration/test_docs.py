@@ -18,7 +18,8 @@ def commands():
     if not README.exists():
         return []
     found = []
-    for block in re.findall(r"```(?:sh|console|bash|shell)\n(.*?)```", README.read_text(), re.S):
+    text = re.sub(r"^## Over HTTP\n.*?(?=^## )", "", README.read_text(), flags=re.M | re.S)  # tests/project/test_readme.py
+    for block in re.findall(r"```(?:sh|console|bash|shell)\n(.*?)```", text, re.S):
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
             line = line.strip().removeprefix("$ ").split("  #")[0].strip()
             if line.startswith("cay "):

@@ -883,6 +883,23 @@ def test_a_restarted_daemon_goes_unnoticed(both, box):
                 end(one)
 
 
+def test_an_upgraded_daemon_goes_unnoticed(both, daemons):
+    daemon = daemons()
+    daemon.cay.env["CAY_LIBEXEC_DIR"] = both.engine.env["CAY_LIBEXEC_DIR"]
+    process = Both(daemon).popen("exec", "-i", daemon.create(), "-c", "echo up; cat; exit 4")
+    try:
+        assert process.stdout.readline() == b"up\n"
+        for i in range(3):
+            daemon.upgrade()
+            process.stdin.write(b"line %d\n" % i)
+            process.stdin.flush()
+            assert process.stdout.readline() == b"line %d\n" % i
+        out, err = process.communicate(b"end\n", timeout=20)
+        assert (out, err, process.returncode) == (b"end\n", b"", 4)
+    finally:
+        end(process)
+
+
 def test_audit(both, box):
     both.remote("exec", box, "--", "echo", "audited", check=True)
     both.remote("fs", "mkdir", box, "/tmp/audited dir", check=True)

@@ -14,8 +14,6 @@ import time
 
 import pytest
 
-from lib.daemon import WebSocket
-
 HEAD = "Host: localhost\r\n"
 SLOW_AFTER = 75.0  # seconds by which a client that only trickles must have been cut
 
@@ -236,6 +234,9 @@ def test_the_same_name_is_another_sandbox(cayd, tenants):
     assert cayd.state_of("victim~victim-box") == "running"
 
 
+OWNER = re.compile(rb'"owner": *"victim"')
+
+
 def test_lists_events_and_audit_show_no_other_tenant(cayd, tenants):
     mine = tenants["mallory"][0]
     for path in ("/sandboxes", "/sandboxes?state=all", "/sandboxes?label=owner%3Dvictim", "/events", "/events?from=0",
@@ -244,13 +245,13 @@ def test_lists_events_and_audit_show_no_other_tenant(cayd, tenants):
         answer = cayd.get(path, token=mine, tcp=True)
         text = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         if answer.status == 200:
-            assert b"victim-box" not in text and b'"victim"' not in text, (path, text[:500])
+            assert b"victim~" not in text and not OWNER.search(text), (path, text[:500])
         else:
             assert answer.status in (400, 403, 404), answer
     for path in ("/sandboxes?state=all", "/events", "/audit?limit=1000"):
         answer = cayd.get(path)
         text = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-        assert b"victim-box" in text, f"the control: the operator sees it in {path}"
+        assert b"victim~" in text and OWNER.search(text), f"the control: the operator sees it in {path}"
 
 
 def test_a_cursor_of_another_tenant(cayd, tenants):
@@ -310,8 +311,10 @@ def test_parameter_tricks(cayd, path):
 
 def test_many_parameters(cayd):
     many = "&".join(f"label=k{i}%3Dv" for i in range(800))
+    start = time.monotonic()
     got = raw(cayd, f"GET /api/v1/sandboxes?{many} HTTP/1.1\r\n{HEAD}Connection: close\r\n\r\n", tcp=False)
-    assert not got or statuses(got)[0] in (200, 400, 413, 414, 431)
+    assert not got or statuses(got)[0] in (200, 400, 413, 414, 429, 431)
+    assert time.monotonic() - start < 4, "answered or cut, not left hanging"
     served(cayd)
 
 
@@ -340,9 +343,10 @@ SMUGGLE = {
     "no colon": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}garbage\r\n\r\n{s}",
     "bare cr": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}X-A: b\rHost: evil\r\n\r\n{s}",
 }
-# Whose requests are whole by the letter of RFC 9112 or harmless: what follows is then a request in its own right.
-MAY_GO_ON = {"both lengths", "folded", "no host", "odd version", "nul in header", "two hosts", "no colon", "bare cr",
-             "hidden encoding", "two lengths", "list of lengths"}
+# Where it is plain where the request ends: what follows is then a request in its own right.
+PLAIN_END = {"folded", "two hosts", "no host", "nul in header", "no colon", "bare cr", "odd version"}
+# RFC 9112 lets a server mend these instead of refusing them.
+MENDED = {"folded", "nul in header", "bare cr"}
 
 
 @pytest.mark.parametrize("how", SMUGGLE)
@@ -354,10 +358,9 @@ def test_smuggling(cayd, token, how):
     got = raw(cayd, SMUGGLE[how].format(h=head, s=smuggled, t=token), timeout=2.0)
     found = statuses(got)
     try:
-        assert not found or found[0] in (400, 403, 405, 411, 413, 501, 505) or how in ("folded", "bare cr", "hidden encoding"), \
-            (how, got[:300])
-        assert cayd.get("/sandboxes/smuggled").status == 404, (how, got[:500])
-        assert 201 not in found
+        assert not found or found[0] in (400, 403, 405, 411, 413, 501, 505) or how in MENDED, (how, got[:300])
+        if how not in PLAIN_END:
+            assert cayd.get("/sandboxes/smuggled").status == 404 and 201 not in found, (how, got[:500])
     finally:
         cayd.remove("smuggled")
 
@@ -387,7 +390,8 @@ def test_a_large_body(cayd, token):
     before = cayd.rss()
     for size in (2 << 20, 10 << 20):
         body = b'{"id":"' + b"a" * size + b'"}'
-        head = f"POST /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        head = f"POST /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {token}\r\nContent-Type: application/json\r\n" \
+               "Connection: close\r\n"
         for encoding in (f"Content-Length: {len(body)}\r\n\r\n".encode() + body,
                          b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"):
             got = raw(cayd, head.encode() + encoding)
@@ -703,4 +707,3 @@ def test_nothing_fell_over(cayd):
     box = cayd.create()
     assert base64.b64decode(cayd.exec(box, "printf ok", encoding="base64")["stdout"]) == b"ok"
     cayd.remove(box)
-    assert WebSocket

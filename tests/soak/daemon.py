@@ -284,7 +284,10 @@ class DaemonSoak:
 
     def anew(self):
         """All sandboxes again, on a daemon that lives: one fault must not be counted many times."""
-        with contextlib.suppress(Exception):
+        if not self.daemon.alive():
+            with contextlib.suppress(Violation):
+                self.start()
+        with contextlib.suppress(OSError, http.client.HTTPException):
             self.clear()
         if not self.daemon.alive():
             self.start()
