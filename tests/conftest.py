@@ -56,6 +56,7 @@ def cayd():
     if not lib_daemon.PROGRAM.exists():
         pytest.fail(f"{lib_daemon.PROGRAM} is not built; run make")
     daemon = lib_daemon.Daemon(tcp=True, origins="https://app.example", hosts="cay.example")
+    daemon.remove(daemon.create())  # the first one makes the image
     yield daemon
     assert daemon.close() == []
 
@@ -80,13 +81,12 @@ def cayd_make(cayd):
 
 
 @pytest.fixture
-def daemons():
-    if not lib_daemon.PROGRAM.exists():
-        pytest.fail(f"{lib_daemon.PROGRAM} is not built; run make")
+def daemons(cayd):
     made = []
 
     def make(*args, **options):
         made.append(lib_daemon.Daemon(*args, start=False, **options))
+        made[-1].share_image(cayd)
         return made[-1].start()
 
     make.made = made

@@ -221,7 +221,7 @@ static void close_parts(struct daemon *d)
 }
 
 /* The same program file, or the new one in its place, takes over what listens. */
-static void become_new(const int *fds, size_t n, char **argv)
+static void become_new(const int *fds, size_t n, const char *socket_path, char **argv)
 {
     char text[32];
     int copies[MAX_LISTENERS];
@@ -234,6 +234,7 @@ static void become_new(const int *fds, size_t n, char **argv)
     setenv("LISTEN_FDS", text, 1);
     snprintf(text, sizeof(text), "%d", (int)getpid());
     setenv("LISTEN_PID", text, 1);
+    setenv(SERVER_OWN_SOCKET, socket_path, 1);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -259,15 +260,16 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
         result = loop_run(&d->loop);
         if (result < 0)
             cay_fail_errno(err, errno, "the event loop failed");
-        notify("STOPPING=1");
+        notify(d->upgrade ? "RELOADING=1" : "STOPPING=1");
         journal_engine(d, AUDIT_STOPPED, NULL, NULL, NULL);
         log_event(LOG_INFO, "ended");
     }
-    size_t n = d->upgrade ? server_listeners(d->server, fds, MAX_LISTENERS) : 0;
+    char own[108] = "";
+    size_t n = d->upgrade ? server_listeners(d->server, fds, MAX_LISTENERS, own) : 0;
     close_parts(d);
     if (n > 0) {
         close_fd(&lock);
-        become_new(fds, n, argv);
+        become_new(fds, n, own, argv);
         result = cay_fail_errno(err, errno, "cannot execute %s", argv[0]);
     }
     return result;

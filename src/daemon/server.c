@@ -296,6 +296,10 @@ static int take_activated(struct server *server, struct cay_error *err)
         if (!add_listener(server, fd, local))
             return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
     }
+    const char *own = getenv(SERVER_OWN_SOCKET);
+    if (own)
+        snprintf(server->socket_path, sizeof(server->socket_path), "%s", own);
+    unsetenv(SERVER_OWN_SOCKET);
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_FDNAMES");
@@ -307,15 +311,19 @@ static int open_sockets(struct server *server, struct cay_error *err)
     const struct settings *s = &server->d->settings;
     char path[CAY_MAX_PATH];
     int taken = take_activated(server, err);
-    if (taken != 0)
-        return taken < 0 ? -1 : 0;
+    if (taken < 0)
+        return -1;
+    bool has_tcp = false;
+    for (size_t i = 0; i < server->n; i++)
+        has_tcp = has_tcp || !server->listeners[i].local;
     snprintf(path, sizeof(path), "%s/cayd.sock", server->d->cay->run_path);
     const char *wanted = s->listen ? s->listen : path;
     if (strncmp(wanted, "unix:", 5) == 0)
         wanted += 5;
-    if (strcmp(wanted, "none") != 0 && listen_unix(server, wanted, err) < 0)
+    /* What was handed over stands for what is configured, each kind for itself. */
+    if (taken == 0 && strcmp(wanted, "none") != 0 && listen_unix(server, wanted, err) < 0)
         return -1;
-    for (const char *const *tcp = s->tcp; tcp && *tcp; tcp++)
+    for (const char *const *tcp = has_tcp ? NULL : s->tcp; tcp && *tcp; tcp++)
         if (listen_tcp(server, *tcp, err) < 0)
             return -1;
     if (server->n == 0)
@@ -409,9 +417,10 @@ bool server_busy(const struct server *server)
     return false;
 }
 
-size_t server_listeners(const struct server *server, int *fds, size_t max)
+size_t server_listeners(const struct server *server, int *fds, size_t max, char own[static 108])
 {
     size_t n = 0;
+    snprintf(own, 108, "%s", server->socket_path);
     for (size_t i = 0; i < server->n && n < max; i++)
         fds[n++] = server->listeners[i].fd;
     return n;

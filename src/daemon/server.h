@@ -30,8 +30,11 @@ void server_close(struct server *server);
 void server_quiesce(struct server *server);
 /* A request is at work, or one may be on its way. */
 bool server_busy(const struct server *server);
-/* The listening sockets, for who comes after us. Fills at most `max`; the number. */
-size_t server_listeners(const struct server *server, int *fds, size_t max);
+/* The listening sockets, for who comes after us, and the path of the one that is ours to remove in
+ * the end. Fills at most `max`; the number. */
+size_t server_listeners(const struct server *server, int *fds, size_t max, char own[static 108]);
+/* The variable that tells that path to who comes after us. */
+#define SERVER_OWN_SOCKET "CAYD_OWN_SOCKET"
 /* One of its requests may go on: libmicrohttpd has to look at it, soon but not now. */
 void connection_stir(struct connection *c);
 /* Cuts a connection: its client sees the end at once. */

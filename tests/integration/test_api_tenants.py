@@ -69,7 +69,8 @@ def test_tcp_needs_a_token(ruled):
         refused(ruled.get(path, tcp=True), 401, "unauthorized")
 
 
-@pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer cay_wrong", "Basic YTpi", "{}", "Token {}", "Bearer {}x",
+@pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer cay_wrong", "Basic YTpi", "{}", "Token {}",
+                                    "Bearer {}x",
                                     "Bearer {} {}", "Bearer {}\t", "bearer{}"])
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "tcp"])
 def test_wrong_authorization(ruled, header, tcp):
@@ -103,14 +104,16 @@ def test_a_token_that_is_removed_ends(ruled):
     refused(ruled.get("/sandboxes", token=token), 401, "unauthorized")
 
 
-NEEDS = [("read", "GET", "/sandboxes", None), ("read", "GET", "/sandboxes/{}", None), ("read", "GET", "/sandboxes/{}/spec", None),
+NEEDS = [("read", "GET", "/sandboxes", None), ("read", "GET", "/sandboxes/{}", None),
+         ("read", "GET", "/sandboxes/{}/spec", None),
          ("read", "GET", "/sandboxes/{}/stats", None), ("read", "GET", "/sandboxes/{}/logs", None),
          ("read", "GET", "/sandboxes/{}/processes", None), ("read", "GET", "/events", None),
          ("create", "POST", "/sandboxes", {"id": "scoped"}), ("create", "PATCH", "/sandboxes/{}", {"ttl": 60}),
          ("create", "POST", "/sandboxes/{}/pause", {}), ("create", "POST", "/sandboxes/{}/resume", {}),
          ("exec", "POST", "/sandboxes/{}/exec", {"argv": ["true"]}),
          ("exec", "POST", "/sandboxes/{}/processes", {"argv": ["true"]}),
-         ("files", "GET", "/sandboxes/{}/files?path=/etc/hostname", None), ("files", "GET", "/sandboxes/{}/fs/list?path=/", None),
+         ("files", "GET", "/sandboxes/{}/files?path=/etc/hostname", None),
+         ("files", "GET", "/sandboxes/{}/fs/list?path=/", None),
          ("audit", "GET", "/audit", None), ("metrics", "GET", "/metrics", None),
          ("create", "DELETE", "/sandboxes/scoped", None)]
 
@@ -354,7 +357,8 @@ def test_audit_queries(ruled, made):
 
 def test_audit_of_a_tenant_is_its_own(ruled, made):
     mine, theirs = made(ruled.acme), made(ruled.other)
-    until(lambda: any((e.get("sandbox") or "").endswith(mine) for e in audit(ruled, "?limit=1000", token=ruled.acme)), 5)
+    until(lambda: any((e.get("sandbox") or "").endswith(mine) for e in audit(ruled, "?limit=1000", token=ruled.acme)),
+          5)
     for query in ("?limit=1000", "?limit=1000&tenant=other", f"?sandbox={theirs}", f"?sandbox=other~{theirs}"):
         answer = ruled.get("/audit" + query, token=ruled.acme)
         assert answer.status in (200, 400, 403, 404), answer

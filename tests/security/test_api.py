@@ -15,6 +15,9 @@ import time
 import pytest
 
 HEAD = "Host: localhost\r\n"
+GET = "GET /api/v1/sandboxes HTTP/1.1\r\n"
+PAUSE = "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n"
+CLOSE = "Connection: close\r\n\r\n"
 SLOW_AFTER = 75.0  # seconds by which a client that only trickles must have been cut
 
 
@@ -55,8 +58,10 @@ def served(cayd, **options):
 
 # -- from a browser
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:7733", "127.0.0.1.evil.example", "localhost.evil.example",
-                                  "localhost@evil.example", "", "2130706433", "0x7f.1", "localhost:80@evil", "cay.example.",
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:7733", "127.0.0.1.evil.example",
+                                  "localhost.evil.example",
+                                  "localhost@evil.example", "", "2130706433", "0x7f.1", "localhost:80@evil",
+                                  "cay.example.",
                                   "xcay.example", "[::1", "[evil.example]"])
 def test_rebinding(cayd, token, host):
     """A page whose name now points here still sends that name."""
@@ -68,7 +73,7 @@ def test_rebinding(cayd, token, host):
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:80",
                                   "cay.example", "cay.example:443"])
 def test_rebinding_control(cayd, token, host):
-    request = f"GET /api/v1/sandboxes HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    request = f"{GET}Host: {host}\r\nAuthorization: Bearer {token}\r\n{CLOSE}"
     assert statuses(raw(cayd, request)) == [200]
 
 
@@ -113,7 +118,8 @@ def test_preflight(cayd):
     assert "authorization" in allowed.headers["Access-Control-Allow-Headers"].lower()
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b", None])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded",
+                                  "multipart/form-data; boundary=b", None])
 def test_a_form_cannot_create(cayd, token, kind):
     """The types that a page may send anywhere without asking first."""
     headers = {"Content-Type": kind} if kind else {}
@@ -168,7 +174,7 @@ def test_two_authorizations(cayd, tenants):
 
 def test_a_long_or_odd_token(cayd):
     for text in ("A" * 16000, "cay_" + "A" * 42, "cay_" + "A" * 44, "cay_" + "\xff" * 43, "\0", "%s%n", "cay_"):
-        got = raw(cayd, f"GET /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {text}\r\nConnection: close\r\n\r\n")
+        got = raw(cayd, f"{GET}{HEAD}Authorization: Bearer {text}\r\n{CLOSE}")
         assert not got or statuses(got)[0] in (400, 401, 413, 431), (text[:20], got[:100])
     served(cayd)
 
@@ -240,7 +246,8 @@ OWNER = re.compile(rb'"owner": *"victim"')
 def test_lists_events_and_audit_show_no_other_tenant(cayd, tenants):
     mine = tenants["mallory"][0]
     for path in ("/sandboxes", "/sandboxes?state=all", "/sandboxes?label=owner%3Dvictim", "/events", "/events?from=0",
-                 "/audit?limit=1000", "/audit?sandbox=victim~victim-box", "/audit?tenant=victim", "/audit?label=owner%3Dvictim",
+                 "/audit?limit=1000", "/audit?sandbox=victim~victim-box", "/audit?tenant=victim",
+                 "/audit?label=owner%3Dvictim",
                  "/capabilities", "/metrics"):
         answer = cayd.get(path, token=mine, tcp=True)
         text = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
@@ -272,8 +279,10 @@ def test_a_cursor_of_another_tenant(cayd, tenants):
 @pytest.mark.parametrize("path", [
     "/api/v1/../../etc/passwd", "/api/v1/sandboxes/../healthz", "/api/v1/sandboxes/%2e%2e/%2e%2e/etc/passwd",
     "/api/v1/sandboxes/..%2f..%2fetc", "/api/v1/sandboxes/x%00y", "/api/v1//sandboxes", "//api/v1/sandboxes",
-    "/api/v1/sandboxes/", "/api/v1/sandboxes//", "/api/v1/./sandboxes", "/api/v1/sandboxes/..;/healthz", "/API/V1/SANDBOXES",
-    "/api/v1/sandboxes/%", "/api/v1/sandboxes/%zz", "/api/v1/sandboxes/%u0041", "/api/v1/sandboxes\\x", "/api/v1/sandboxes/.",
+    "/api/v1/sandboxes/", "/api/v1/sandboxes//", "/api/v1/./sandboxes", "/api/v1/sandboxes/..;/healthz",
+    "/API/V1/SANDBOXES",
+    "/api/v1/sandboxes/%", "/api/v1/sandboxes/%zz", "/api/v1/sandboxes/%u0041", "/api/v1/sandboxes\\x",
+    "/api/v1/sandboxes/.",
     "/api/v1/sandboxes/..", "/api/v1/sandboxes/%c0%ae%c0%ae", "/api/v1/sandboxes/\xff\xfe", "/api/v1/sandboxes;a=b",
     "/api/v1/sandboxes/" + "a" * 5000, "/api/v1/sandboxes/" + "a/" * 500, "/api/v1/sandboxes/x/processes/1%2f2",
     "/api/v1/sandboxes#x", "*", "api/v1/sandboxes", "/healthz/../api/v1/sandboxes", "/healthz%2f..%2fapi/v1/sandboxes",
@@ -293,7 +302,8 @@ def test_absolute_targets(cayd, token):
     assert not got or statuses(got)[0] in (400, 403, 404)
 
 
-@pytest.mark.parametrize("identifier", ["../x", "a/b", "..", ".", "-x", "_x", "a" * 64, "A", "a\n", "a\0", "ä", "a b", "a%b", "a~b~c"])
+@pytest.mark.parametrize("identifier", ["../x", "a/b", "..", ".", "-x", "_x", "a" * 64, "A", "a\n", "a\0", "ä", "a b",
+                                        "a%b", "a~b~c"])
 def test_ids_that_are_paths(cayd, identifier):
     answer = cayd.post("/sandboxes", {"id": identifier})
     assert answer.status == 400 and answer.code == "invalid", answer
@@ -301,7 +311,8 @@ def test_ids_that_are_paths(cayd, identifier):
 
 @pytest.mark.parametrize("path", ["/sandboxes?limit=%00", "/sandboxes?label=a%3Db%00c", "/sandboxes?limit=1&limit=2",
                                   "/sandboxes?limit=1%0d%0aX-Evil:1", "/sandboxes?%6cimit=x", "/sandboxes?limit",
-                                  "/sandboxes?=1", "/sandboxes?cursor=" + "A" * 4000, "/sandboxes?limit=99999999999999999999999",
+                                  "/sandboxes?=1", "/sandboxes?cursor=" + "A" * 4000,
+                                  "/sandboxes?limit=99999999999999999999999",
                                   "/sandboxes?state=%ff"])
 def test_parameter_tricks(cayd, path):
     got = raw(cayd, f"GET /api/v1{path} HTTP/1.1\r\n{HEAD}Connection: close\r\n\r\n", tcp=False)
@@ -324,16 +335,16 @@ CREATE = '{"id":"smuggled"}'
 SMUGGLE = {
     "both lengths": "POST /api/v1/sandboxes HTTP/1.1\r\n{h}Content-Type: application/json\r\nContent-Length: 5\r\n"
                     "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + "{s}",
-    "two lengths": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Content-Length: 0\r\nContent-Length: 200\r\n\r\n{s}",
-    "signed length": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Content-Length: +2\r\n\r\n{{}}{s}",
-    "negative length": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Content-Length: -1\r\n\r\n{s}",
-    "list of lengths": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Content-Length: 0, 200\r\n\r\n{s}",
-    "huge length": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Content-Length: 18446744073709551616\r\n\r\n{s}",
-    "chunk size": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Transfer-Encoding: chunked\r\n\r\nxyz\r\n{s}",
-    "huge chunk": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n{s}",
-    "negative chunk": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Transfer-Encoding: chunked\r\n\r\n-1\r\n{s}",
-    "two encodings": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{s}",
-    "hidden encoding": "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n{h}Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{{}}{s}",
+    "two lengths": PAUSE + "{h}Content-Length: 0\r\nContent-Length: 200\r\n\r\n{s}",
+    "signed length": PAUSE + "{h}Content-Length: +2\r\n\r\n{{}}{s}",
+    "negative length": PAUSE + "{h}Content-Length: -1\r\n\r\n{s}",
+    "list of lengths": PAUSE + "{h}Content-Length: 0, 200\r\n\r\n{s}",
+    "huge length": PAUSE + "{h}Content-Length: 18446744073709551616\r\n\r\n{s}",
+    "chunk size": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\nxyz\r\n{s}",
+    "huge chunk": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n{s}",
+    "negative chunk": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\n-1\r\n{s}",
+    "two encodings": PAUSE + "{h}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{s}",
+    "hidden encoding": PAUSE + "{h}Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{{}}{s}",
     "folded": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}X-A: b\r\n Transfer-Encoding: chunked\r\n\r\n{s}",
     "two hosts": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}Host: evil.example\r\n\r\n{s}",
     "no host": "GET /api/v1/sandboxes HTTP/1.1\r\nAuthorization: Bearer {t}\r\n\r\n{s}",
@@ -376,8 +387,10 @@ def test_smuggling_control(cayd, token):
 
 
 def test_garbage(cayd):
-    for data in (b"\0" * 1000, b"\xff" * 1000, b"\r\n" * 1000, b"GET", b"GET /\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
-                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b" GET / HTTP/1.1\r\n\r\n", b"GET  /  HTTP/1.1\r\n\r\n", os.urandom(5000)):
+    for data in (b"\0" * 1000, b"\xff" * 1000, b"\r\n" * 1000, b"GET", b"GET /\r\n\r\n",
+                 b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b" GET / HTTP/1.1\r\n\r\n", b"GET  /  HTTP/1.1\r\n\r\n",
+                 os.urandom(5000)):
         for tcp in (False, True):
             got = cayd.raw(data, tcp=tcp, timeout=0.3)
             assert not got or statuses(got)[0] >= 400, (data[:20], got[:100])
@@ -390,8 +403,8 @@ def test_a_large_body(cayd, token):
     before = cayd.rss()
     for size in (2 << 20, 10 << 20):
         body = b'{"id":"' + b"a" * size + b'"}'
-        head = f"POST /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {token}\r\nContent-Type: application/json\r\n" \
-               "Connection: close\r\n"
+        head = f"POST /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {token}\r\n" \
+               "Content-Type: application/json\r\nConnection: close\r\n"
         for encoding in (f"Content-Length: {len(body)}\r\n\r\n".encode() + body,
                          b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"):
             got = raw(cayd, head.encode() + encoding)
@@ -424,11 +437,11 @@ def test_a_body_without_an_end(cayd, token):
 def test_header_bombs(cayd, token, headers):
     before = cayd.rss()
     start = time.monotonic()
-    got = raw(cayd, f"GET /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {token}\r\n{headers}Connection: close\r\n\r\n")
+    got = raw(cayd, f"{GET}{HEAD}Authorization: Bearer {token}\r\n{headers}{CLOSE}")
     assert not got or statuses(got)[0] in (400, 413, 431), got[:200]
     assert time.monotonic() - start < 4 and cayd.rss() - before < 8 << 20
     modest = "".join(f"X-{i}: {i}\r\n" for i in range(50))
-    got = raw(cayd, f"GET /api/v1/sandboxes HTTP/1.1\r\n{HEAD}Authorization: Bearer {token}\r\n{modest}Connection: close\r\n\r\n")
+    got = raw(cayd, f"{GET}{HEAD}Authorization: Bearer {token}\r\n{modest}{CLOSE}")
     assert statuses(got) == [200], "the control"
 
 
@@ -442,15 +455,18 @@ def test_a_long_target(cayd):
 
 JSON_BOMBS = {
     "deep arrays": b"[" * 100_000, "deep objects": b'{"a":' * 100_000, "deep inside": b'{"env":' + b"[" * 500_000,
-    "deep and closed": b'{"env":' + b"[" * 200_000 + b"]" * 200_000 + b"}", "33 levels": b'{"env":' + b"[" * 33 + b"]" * 33 + b"}",
+    "deep and closed": b'{"env":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "33 levels": b'{"env":' + b"[" * 33 + b"]" * 33 + b"}",
     "duplicate keys": b'{"id":"dup-a","id":"dup-b"}', "duplicate escaped": b'{"id":"dup-a","\\u0069d":"dup-b"}',
     "duplicate deep": b'{"env":{"A":"1","A":"2"}}', "huge number": b'{"memory":' + b"9" * 100_000 + b"}",
     "huge exponent": b'{"memory":1e999999999}', "beyond 64 bits": b'{"memory":18446744073709551616}',
     "negative": b'{"memory":-9223372036854775809}', "infinity": b'{"memory":Infinity}', "nan": b'{"cpus":NaN}',
     "small exponent": b'{"cpus":1e-999999999}', "nul byte": b'{"id":"a\0b"}', "escaped nul": b'{"id":"a\\u0000b"}',
     "bad utf-8": b'{"labels":{"k":"\xff\xfe"}}', "overlong": b'{"labels":{"k":"\xc0\xaf"}}',
-    "surrogate": b'{"labels":{"k":"\\ud800"}}', "cut utf-8": b'{"labels":{"k":"\xe2\x82"}}', "utf-16": '{"id":"x"}'.encode("utf-16"),
-    "comment": b'{"id":"x"/**/}', "trailing": b'{"id":"x"} x', "two": b'{"id":"x"}{"id":"y"}', "hex": b'{"memory":0x10}',
+    "surrogate": b'{"labels":{"k":"\\ud800"}}', "cut utf-8": b'{"labels":{"k":"\xe2\x82"}}',
+    "utf-16": '{"id":"x"}'.encode("utf-16"),
+    "comment": b'{"id":"x"/**/}', "trailing": b'{"id":"x"} x', "two": b'{"id":"x"}{"id":"y"}',
+    "hex": b'{"memory":0x10}',
     "octal": b'{"pids":0777}', "many keys": b"{" + b",".join(b'"k%d":1' % i for i in range(50_000)) + b"}",
     "many labels": b'{"labels":{' + b",".join(b'"k%d":"v"' % i for i in range(50_000)) + b"}}",
     "many mounts": b'{"mounts":[' + b",".join([b'{"source":"/","target":"/x"}'] * 20_000) + b"]}",
@@ -470,8 +486,9 @@ def test_json_bombs(cayd, token, what):
 
 
 def test_json_control(cayd, token):
-    body = json.dumps({"id": "fine", "labels": {"k": "grüße €𝄞"}, "env": {f"K{i}": "v" for i in range(50)}}).encode()
-    answer = cayd.request("POST", "/sandboxes", body=body, token=token, tcp=True, headers={"Content-Type": "application/json"})
+    body = json.dumps({"id": "fine", "labels": {"k": "grüße €𝄞"}, "env": {f"K{i}": "v" for i in range(50)}})
+    answer = cayd.request("POST", "/sandboxes", body=body.encode(), token=token, tcp=True,
+                          headers={"Content-Type": "application/json"})
     assert answer.status == 201 and answer.body["labels"] == {"k": "grüße €𝄞"}, answer
     cayd.remove("fine")
 
@@ -549,7 +566,8 @@ def terminal(cayd):
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
-                                     {"Origin": "http://localhost"}, {"Authorization": None}, {"Authorization": "Bearer cay_x"},
+                                     {"Origin": "http://localhost"}, {"Authorization": None},
+                                     {"Authorization": "Bearer cay_x"},
                                      {"Sec-Fetch-Site": "cross-site"}])
 def test_a_page_cannot_open_a_terminal(cayd, token, terminal, headers):
     """WebSockets are not bound by a browser's same-origin rule: the server has to look."""
@@ -569,7 +587,8 @@ def test_terminal_control(cayd, token, terminal):
 def test_terminal_bombs(cayd, token, terminal):
     """A length of 2^63, a message in a million pieces, half a frame: bounded memory, and others are served."""
     before = cayd.rss()
-    frames = (b"\x82\xff" + b"\x7f" + b"\xff" * 7 + b"mask" + b"x" * 100_000, b"\x82\xfe\xff", b"\x02\x80mask" * 100_000,
+    frames = (b"\x82\xff" + b"\x7f" + b"\xff" * 7 + b"mask" + b"x" * 100_000, b"\x82\xfe\xff",
+              b"\x02\x80mask" * 100_000,
               b"\x89\x80mask" * 100_000, b"\x81\xff\0\0\0\0\x10\0\0\0mask" + b'{"type":' * 100_000)
     socks = []
     for data in frames:
@@ -622,7 +641,8 @@ def test_another_user_cannot_use_the_socket(cayd):
 
 def test_files_of_the_daemon_are_private(cayd):
     for path in (cayd.tokens_file, cayd.state):
-        assert os.stat(path).st_mode & 0o007 in (0, 1, 5) and (path != cayd.tokens_file or os.stat(path).st_mode & 0o077 == 0)
+        assert os.stat(path).st_mode & 0o007 in (0, 1,
+                                                 5) and (path != cayd.tokens_file or os.stat(path).st_mode & 0o077 == 0)
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     for path in cayd.state.rglob("*"):
         if path.is_file() and ("audit" in str(path) or "journal" in str(path)):
@@ -637,13 +657,15 @@ class Slow:
 
     def __init__(self, cayd, token):
         head = f"{HEAD}Authorization: Bearer {token}\r\n"
-        body = f"POST /api/v1/sandboxes HTTP/1.1\r\n{head}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        body = f"POST /api/v1/sandboxes HTTP/1.1\r\n{head}Content-Type: application/json\r\n" \
+               "Content-Length: 1000\r\n\r\n"
         self.scripts = {
             "silence": b"", "first line": b"GET /api/v1/sandboxes?cursor=" + b"a" * 500,
             "headers": f"GET /api/v1/sandboxes HTTP/1.1\r\n{head}".encode() + b"X-A: b\r\n" * 200,
             "body": (body + '{"env":{"A":"').encode() + b"a" * 900,
             "chunks": body.replace("Content-Length: 1000", "Transfer-Encoding: chunked").encode() + b"1\r\n \r\n" * 200,
-            "second request": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\n" + b"X-A: b\r\n" * 100,
+            "second request": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                              b"GET /healthz HTTP/1.1\r\n" + b"X-A: b\r\n" * 100,
         }
         self.at_once = {"headers": len(f"GET /api/v1/sandboxes HTTP/1.1\r\n{head}"), "body": len(body) + 10,
                         "chunks": len(body) + 10, "second request": 70, "first line": 5, "silence": 0}
