@@ -162,6 +162,26 @@ TEST(memory_beyond_the_limit_is_an_oom_kill)
     end(&cg);
 }
 
+TEST(limits_can_be_others_later)
+{
+    need_cgroups();
+    struct cgroup cg = make("later", (struct cgroup_limits){.memory = 64 * MIB, .pids = 10});
+    static const uint64_t memory[] = {32 * MIB, 96 * MIB, 48 * MIB};
+    struct cay_stats stats = {0};
+    struct cay_error err = {0};
+    for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++) {
+        const struct cgroup_limits limits = {.memory = memory[i], .pids = 20 + i};
+        assert_int_equal(cgroup_adjust(&cg, &limits, &err), 0);
+        assert_int_equal(cgroup_stats(&cg, &stats), 0);
+        assert_int_equal(stats.memory_max, memory[i]);
+        assert_int_equal(stats.pids_max, 20 + i);
+    }
+    const struct cgroup_limits cpu = {.memory = MIB, .cpus_milli = 100, .pids = 20};
+    assert_int_equal(cgroup_adjust(&cg, &cpu, &err), -1);
+    assert_error(err, CAY_E_UNSUPPORTED, "cpu limit");
+    end(&cg);
+}
+
 TEST(cpu_is_capped_and_counted)
 {
     need_cgroups();
@@ -368,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fork_bomb_stops_at_the_limit_and_dies_at_once),
         cmocka_unit_test(memory_beyond_the_limit_is_an_oom_kill),
+        cmocka_unit_test(limits_can_be_others_later),
         cmocka_unit_test(cpu_is_capped_and_counted),
         cmocka_unit_test(each_exec_dies_alone),
         cmocka_unit_test(frozen_is_still_and_can_be_killed),

@@ -168,7 +168,8 @@ TEST(status_there_and_back)
                                 .created_ms = 5,
                                 .ended_ms = 6,
                                 .keeper_pid = 7,
-                                .labels = labels};
+                                .labels = labels,
+                                .instance = "pool~0123456789ab"};
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status out = {0};
     struct cay_info info = {0};
@@ -180,9 +181,18 @@ TEST(status_there_and_back)
     assert_string_equal(info.reason, "memory");
     assert_int_equal(info.keeper_pid, 0);
     assert_string_equal(info.labels[0], "team=x");
+    assert_string_equal(out.instance, "pool~0123456789ab");
     cay_info_done(&info);
     cay_info_done(&info);
     cay_info_done(NULL);
+}
+
+TEST(a_disk_is_in_memory_while_that_is_large_enough)
+{
+    const struct cay_spec small = {.memory = 64, .disk = 32}, large = {.memory = 64, .disk = 33};
+    assert_true(spec_disk_in_memory(&small, true));
+    assert_false(spec_disk_in_memory(&large, true));
+    assert_true(spec_disk_in_memory(&large, false));
 }
 
 TEST(the_lock_ends_with_its_holder)
@@ -223,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_shorter_record_hides_what_was_there),
         cmocka_unit_test(every_damaged_byte_is_seen),
         cmocka_unit_test(status_there_and_back),
+        cmocka_unit_test(a_disk_is_in_memory_while_that_is_large_enough),
         cmocka_unit_test(the_lock_ends_with_its_holder),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
