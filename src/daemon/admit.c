@@ -185,6 +185,8 @@ int request_full_id(const struct request *r, const char *name, char out[CAY_MAX_
     const char *id;
     if (parse_id(name, &id, err) < 0)
         return -1;
+    if (parse_id_reserved(name))
+        return cay_fail(err, CAY_E_INVALID, "the id '%s' is the engine's own", name);
     if (!r->is_operator && strchr(name, '~'))
         return cay_fail(err, CAY_E_INVALID, "the id '%s' must not have a '~'", name);
     int n = r->is_operator ? snprintf(out, CAY_MAX_ID, "%s", name)

@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "daemon/api.h"
+#include "daemon/errand.h"
 #include "daemon/jobs.h"
 #include "daemon/journal.h"
 
@@ -34,16 +35,11 @@ static void reply_no_log(struct request *r)
 /* ---- audit ----------------------------------------------------------------------------------- */
 
 struct reading {
-    struct job job;
-    struct request *r;
-    struct opt_arena arena;
+    struct errand errand;
     struct audit_query query;
     const char *dir, *since, *until;
-    struct cay_buf out;
-    struct cay_error err;
     uint64_t n, last;
     char sandbox[CAY_MAX_ID];
-    int result;
 };
 
 static const struct opt audit_parameters[] = {
@@ -55,55 +51,31 @@ static const struct opt audit_parameters[] = {
     OPT("action", 0, OPT_STR, offsetof(struct reading, query.action), NULL, NULL),
     OPT("limit", 0, OPT_COUNT, offsetof(struct reading, query.limit), NULL, NULL, .nonzero = true),
     OPT("after", 0, OPT_COUNT, offsetof(struct reading, query.after_seq), NULL, NULL),
+    OPT("last", 0, OPT_FLAG, offsetof(struct reading, query.last), NULL, NULL),
 };
-
-static void reading_free(struct reading *reading)
-{
-    buf_done(&reading->out);
-    opt_arena_done(&reading->arena);
-    free(reading);
-}
 
 static int add_line(const char *line, size_t size, void *data)
 {
     struct reading *reading = data;
     unsigned long long seq = 0;
-    json_comma(&reading->out);
-    buf_add(&reading->out, line, size);
+    json_comma(&reading->errand.out);
+    buf_add(&reading->errand.out, line, size);
     if (sscanf(line, "{\"seq\":%20llu", &seq) == 1)
         reading->last = seq;
     reading->n++;
-    return buf_failed(&reading->out);
+    return buf_failed(&reading->errand.out);
 }
 
-static void audit_work(struct job *job)
+static void audit_work(struct errand *e)
 {
-    struct reading *reading = container_of(job, struct reading, job);
-    buf_str(&reading->out, "{\"entries\":[");
-    reading->result = audit_query(reading->dir, &reading->query, add_line, reading, &reading->err);
-    buf_str(&reading->out, "],\"next_after\":");
+    struct reading *reading = (struct reading *)e;
+    buf_str(&e->out, "{\"entries\":[");
+    e->result = audit_query(reading->dir, &reading->query, add_line, reading, &e->err);
+    buf_str(&e->out, "],\"next_after\":");
     if (reading->n == reading->query.limit)
-        buf_fmt(&reading->out, "%llu}\n", (unsigned long long)reading->last);
+        buf_fmt(&e->out, "%llu}\n", (unsigned long long)reading->last);
     else
-        buf_str(&reading->out, "null}\n");
-}
-
-static void audit_done(struct job *job)
-{
-    struct reading *reading = container_of(job, struct reading, job);
-    if (reading->r) {
-        reading->r->drop = NULL;
-        if (reading->result < 0)
-            reply_error(reading->r, &reading->err);
-        else
-            reply_json(reading->r, MHD_HTTP_OK, &reading->out);
-    }
-    reading_free(reading);
-}
-
-static void audit_drop(struct request *r)
-{
-    ((struct reading *)r->op)->r = NULL;
+        buf_str(&e->out, "null}\n");
 }
 
 /* "2026-11-15T22:33:44Z", or "15m": so long ago. */
@@ -154,27 +126,21 @@ static int narrow(struct request *r, struct reading *reading, struct cay_error *
 void audit_get(struct request *r)
 {
     struct cay_error err;
-    struct reading *reading = calloc(1, sizeof(*reading));
-    if (!reading || !journal_dir(r->d->journal)) {
-        free(reading);
+    if (!journal_dir(r->d->journal)) {
         reply_no_log(r);
         return;
     }
-    reading->job = (struct job){.work = audit_work, .done = audit_done};
-    reading->out = CAY_BUF(MAX_AUDIT);
+    struct reading *reading = errand_new(r, sizeof(*reading), MAX_AUDIT, audit_work);
+    if (!reading)
+        return;
     reading->dir = journal_dir(r->d->journal);
     if (input_query(r, audit_parameters, CAY_COUNT(audit_parameters), reading, &err) < 0 ||
         narrow(r, reading, &err) < 0) {
-        reading_free(reading);
+        errand_free(&reading->errand);
         reply_error(r, &err);
         return;
     }
-    reading->arena = r->arena;
-    r->arena = (struct opt_arena){0};
-    reading->r = r;
-    r->op = reading;
-    r->drop = audit_drop;
-    jobs_add(r->d->jobs, &reading->job);
+    errand_go(&reading->errand, r);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -4,11 +4,12 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "daemon/api.h"
-#include "daemon/jobs.h"
-#include "daemon/pool.h"
+#include "daemon/errand.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define MAX_SURVEY (1u << 20)
 
 static bool no_query(struct request *r)
 {
@@ -56,30 +57,21 @@ void ready_get(struct request *r)
 
 /* ---- capabilities ---------------------------------------------------------------------------- */
 
-struct survey {
-    struct job job;
-    struct daemon *d;
-    struct request *r;
-    struct cay_buf out;
-    struct cay_error err;
-    int result;
-};
-
 static int add_check(const struct cay_check *check, void *data)
 {
     static const char *const levels[] = {"ok", "loss", "fail"};
-    struct survey *s = data;
-    json_comma(&s->out);
-    buf_str(&s->out, "{");
-    json_str(&s->out, "name", check->name);
-    json_str(&s->out, "level", levels[CAY_MIN((unsigned)check->level, 2u)]);
-    json_str(&s->out, "finding", check->finding);
-    json_str(&s->out, "advice", check->advice);
-    buf_str(&s->out, "}");
+    struct cay_buf *out = data;
+    json_comma(out);
+    buf_str(out, "{");
+    json_str(out, "name", check->name);
+    json_str(out, "level", levels[CAY_MIN((unsigned)check->level, 2u)]);
+    json_str(out, "finding", check->finding);
+    json_str(out, "advice", check->advice);
+    buf_str(out, "}");
     return 0;
 }
 
-static void survey_work(struct job *job)
+static void survey_work(struct errand *e)
 {
     /* What a client may ask for; later versions turn more of it on. */
     static const struct {
@@ -103,55 +95,22 @@ static void survey_work(struct job *job)
         {"secrets", false},
         {"workspaces", false},
     };
-    struct survey *s = container_of(job, struct survey, job);
-    buf_str(&s->out, "{");
-    json_str(&s->out, "version", cay_version());
-    json_key(&s->out, "features");
-    buf_str(&s->out, "{");
+    buf_str(&e->out, "{");
+    json_str(&e->out, "version", cay_version());
+    json_key(&e->out, "features");
+    buf_str(&e->out, "{");
     for (size_t i = 0; i < CAY_COUNT(features); i++)
-        json_bool(&s->out, features[i].name, features[i].there);
-    buf_str(&s->out, "}");
-    json_key(&s->out, "checks");
-    buf_str(&s->out, "[");
-    s->result = cay_doctor(s->d->cay, add_check, s, &s->err);
-    buf_str(&s->out, "]}\n");
-}
-
-static void survey_done(struct job *job)
-{
-    struct survey *s = container_of(job, struct survey, job);
-    if (s->r) {
-        s->r->drop = NULL;
-        if (s->result < 0)
-            reply_error(s->r, &s->err);
-        else
-            reply_json(s->r, MHD_HTTP_OK, &s->out);
-    }
-    buf_done(&s->out);
-    free(s);
-}
-
-static void survey_drop(struct request *r)
-{
-    ((struct survey *)r->op)->r = NULL;
+        json_bool(&e->out, features[i].name, features[i].there);
+    buf_str(&e->out, "}");
+    json_key(&e->out, "checks");
+    buf_str(&e->out, "[");
+    e->result = cay_doctor(e->d->cay, add_check, &e->out, &e->err);
+    buf_str(&e->out, "]}\n");
 }
 
 void capabilities_get(struct request *r)
 {
-    if (!no_query(r))
-        return;
-    struct survey *s = calloc(1, sizeof(*s));
-    if (!s) {
-        struct cay_error err;
-        cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
-        reply_error(r, &err);
-        return;
-    }
-    s->job = (struct job){.work = survey_work, .done = survey_done};
-    s->d = r->d;
-    s->r = r;
-    s->out = CAY_BUF(1u << 20);
-    r->op = s;
-    r->drop = survey_drop;
-    jobs_add(r->d->jobs, &s->job);
+    struct errand *e = no_query(r) ? errand_new(r, sizeof(*e), MAX_SURVEY, survey_work) : NULL;
+    if (e)
+        errand_go(e, r);
 }

@@ -6,103 +6,16 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "daemon/api.h"
-#include "daemon/call.h"
+#include "daemon/ask.h"
 #include "daemon/exec_body.h"
-#include "daemon/journal.h"
 #include "daemon/output.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#define PATIENCE_MS 10000
 /* As many processes as a keeper knows, with their commands escaped. */
 #define MAX_LIST (4u << 20)
-
-/* One question about a process. */
-struct ask {
-    struct call call;
-    struct request *r;
-    void (*message)(struct ask *ask, const struct msg *msg);
-    enum audit_action action;
-    bool audited, found, fed, eof;
-    uint64_t bytes;
-    struct audit_detail detail;
-    uint64_t pid, signal;
-    struct cay_buf out;
-};
-
-static void on_drop(struct request *r)
-{
-    struct ask *ask = r->op;
-    call_end(&ask->call);
-    buf_done(&ask->out);
-    free(ask);
-}
-
-static void fail(struct ask *ask, const struct cay_error *err)
-{
-    if (ask->audited)
-        journal_note(ask->r, ask->action, &ask->detail, err);
-    reply_error(ask->r, err);
-}
-
-static void on_message(struct call *call, const struct msg *msg)
-{
-    struct ask *ask = call->data;
-    struct cay_error err;
-    if (msg->type != MSG_ERROR) {
-        ask->message(ask, msg);
-        return;
-    }
-    msg_to_error(msg, &err);
-    fail(ask, &err);
-}
-
-static void on_lost(struct call *call, const struct cay_error *err)
-{
-    fail(call->data, err);
-}
-
-static void on_room(struct call *call)
-{
-    struct ask *ask = call->data;
-    request_wake(ask->r);
-}
-
-static const struct call_ops ops = {.message = on_message, .lost = on_lost, .room = on_room};
-
-static struct ask *ask_new(struct request *r, void (*message)(struct ask *, const struct msg *))
-{
-    struct ask *ask = calloc(1, sizeof(*ask));
-    if (!ask) {
-        struct cay_error err;
-        cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
-        reply_error(r, &err);
-        return NULL;
-    }
-    ask->r = r;
-    ask->message = message;
-    ask->out = CAY_BUF(MAX_LIST);
-    ask->pid = (uint64_t)r->pid;
-    ask->detail.pid = &ask->pid;
-    r->op = ask;
-    r->drop = on_drop;
-    return ask;
-}
-
-static void ask_go(struct ask *ask, const struct msg *request, uint64_t patience_ms)
-{
-    call_start(&ask->call, ask->r->d, ask->r->id, request, patience_ms, &ops, ask);
-}
-
-static void done_empty(struct ask *ask, const struct msg *msg)
-{
-    (void)msg;
-    if (ask->audited)
-        journal_note(ask->r, ask->action, &ask->detail, NULL);
-    reply_empty(ask->r, MHD_HTTP_NO_CONTENT);
-}
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
@@ -139,7 +52,7 @@ void proc_start(struct request *r)
         output_exec(r, &request);
         return;
     }
-    struct ask *ask = ask_new(r, done_started);
+    struct ask *ask = ask_new(r, sizeof(*ask), 0, done_started);
     if (!ask)
         return;
     request.flags |= MSG_F_DETACH;
@@ -171,15 +84,13 @@ static void on_listed(struct ask *ask, const struct msg *msg)
     struct request *r = ask->r;
     struct cay_error err;
     if (msg->type == MSG_PROC) {
-        if (!r->pid || (pid_t)msg->pid == r->pid) {
-            ask->found = true;
+        if (!r->pid || (pid_t)msg->pid == r->pid)
             add_proc(&ask->out, msg);
-        }
         return;
     }
     if (!r->pid)
         buf_str(&ask->out, "]}\n");
-    if (!r->pid || ask->found) {
+    if (ask->out.size) {
         reply_json(r, MHD_HTTP_OK, &ask->out);
         return;
     }
@@ -195,12 +106,12 @@ void proc_list(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct ask *ask = ask_new(r, on_listed);
+    struct ask *ask = ask_new(r, sizeof(*ask), MAX_LIST, on_listed);
     if (!ask)
         return;
     if (!r->pid)
         buf_str(&ask->out, "{\"processes\":[");
-    ask_go(ask, &(struct msg){.type = OP_PROCS}, PATIENCE_MS);
+    ask_go(ask, &(struct msg){.type = OP_PROCS}, ASK_PATIENCE_MS);
 }
 
 void proc_get(struct request *r)
@@ -222,18 +133,18 @@ static const struct opt signal_fields[] = {
 
 static void send_signal(struct request *r, int number, bool tree)
 {
-    struct ask *ask = ask_new(r, done_empty);
+    struct ask *ask = ask_new(r, sizeof(*ask), 0, ask_done);
     if (!ask)
         return;
     ask->audited = true;
     ask->action = AUDIT_SIGNAL;
-    ask->signal = (uint64_t)number;
-    ask->detail.signal = &ask->signal;
+    ask->numbers[0] = (uint64_t)number;
+    ask->detail.signal = &ask->numbers[0];
     const struct msg request = {.type = OP_SIGNAL,
                                 .pid = (uint64_t)r->pid,
                                 .signal = (uint64_t)number,
                                 .flags = tree ? MSG_F_TREE : 0};
-    ask_go(ask, &request, PATIENCE_MS);
+    ask_go(ask, &request, ASK_PATIENCE_MS);
 }
 
 void proc_signal(struct request *r)
@@ -283,14 +194,14 @@ void proc_resize(struct request *r)
     if (result == 0 &&
         (!body.rows || !body.cols || body.rows > UINT16_MAX || body.cols > UINT16_MAX))
         result = cay_fail(&err, CAY_E_INVALID, "rows and cols must be 1 to 65535");
-    struct ask *ask = result < 0 ? NULL : ask_new(r, done_empty);
+    struct ask *ask = result < 0 ? NULL : ask_new(r, sizeof(*ask), 0, ask_done);
     if (result < 0)
         reply_error(r, &err);
     if (!ask)
         return;
     const struct msg request = {
         .type = OP_RESIZE, .tag = 1, .pid = (uint64_t)r->pid, .rows = body.rows, .cols = body.cols};
-    ask_go(ask, &request, PATIENCE_MS);
+    ask_go(ask, &request, ASK_PATIENCE_MS);
 }
 
 struct wait_body {
@@ -322,7 +233,7 @@ void proc_wait(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct ask *ask = ask_new(r, done_wait);
+    struct ask *ask = ask_new(r, sizeof(*ask), 0, done_wait);
     if (!ask)
         return;
     const struct msg request = {.type = OP_WAIT,
@@ -337,60 +248,66 @@ void proc_wait(struct request *r)
  * Each piece is one OP_STDIN, answered with OK when the keeper has taken it, and it takes no more
  * than it has room for: so a process that does not read holds back its writer, and nobody else.
  */
-static void next_piece(struct ask *ask, const struct msg *msg)
-{
-    struct request *r = ask->r;
-    (void)msg;
-    ask->fed = false;
-    if (r->stage != REQUEST_WORKING) {
-        request_wake(r);
-        return;
-    }
-    if (ask->eof) {
-        ask->eof = false;
-        call_send(&ask->call,
-                  &(struct msg){.type = OP_STDIN, .tag = 1, .pid = ask->pid, .flags = MSG_F_EOF});
-        return;
-    }
-    ask->detail.bytes = &ask->bytes;
-    journal_note(r, AUDIT_STDIN, &ask->detail, NULL);
-    reply_empty(r, MHD_HTTP_NO_CONTENT);
-}
+struct feed {
+    struct ask ask;
+    bool busy; /* a piece is on its way */
+    bool eof;  /* to be closed after the last */
+};
 
-static ssize_t stdin_write(struct request *r, const char *data, size_t size)
+static void send_piece(struct feed *feed, const char *data, size_t size, uint64_t flags)
 {
-    struct ask *ask = r->op;
-    if (ask->fed)
-        return 0; /* one at a time */
-    size_t part = CAY_MIN(size, (size_t)CAY_MAX_DATA);
-    const struct msg msg = {.type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {data, part}};
-    ask->fed = true;
-    ask->bytes += part;
+    struct ask *ask = &feed->ask;
+    const struct msg msg = {
+        .type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {data, size}, .flags = flags};
+    feed->busy = true;
+    ask->numbers[0] += size;
     if (ask->call.d)
         call_send(&ask->call, &msg);
     else
         ask_go(ask, &msg, 0);
+}
+
+/* All that came is with the keeper. */
+static void feed_over(struct feed *feed)
+{
+    bool eof = feed->eof;
+    feed->eof = false;
+    if (eof)
+        send_piece(feed, NULL, 0, MSG_F_EOF);
+    else
+        ask_done(&feed->ask, NULL);
+}
+
+static void on_taken(struct ask *ask, const struct msg *msg)
+{
+    struct feed *feed = (struct feed *)ask;
+    (void)msg;
+    feed->busy = false;
+    if (ask->r->stage == REQUEST_WORKING)
+        feed_over(feed);
+    else
+        request_wake(ask->r);
+}
+
+static ssize_t stdin_write(struct request *r, const char *data, size_t size)
+{
+    struct feed *feed = r->op;
+    if (feed->busy)
+        return 0;
+    size_t part = CAY_MIN(size, (size_t)CAY_MAX_DATA);
+    send_piece(feed, data, part, 0);
     return (ssize_t)part;
 }
 
 static void stdin_finish(struct request *r)
 {
-    struct ask *ask = r->op;
-    const struct msg end = {.type = OP_STDIN, .tag = 1, .pid = ask->pid, .flags = MSG_F_EOF};
-    if (ask->fed)
-        return; /* next_piece goes on */
-    if (ask->eof) {
-        ask->eof = false;
-        if (ask->call.d)
-            call_send(&ask->call, &end);
-        else
-            ask_go(ask, &end, 0);
-    } else if (ask->call.d) {
-        next_piece(ask, NULL);
-    } else {
-        /* Nothing at all: ask anyway, so that a process that is not there is an error. */
-        ask_go(ask, &(struct msg){.type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {"", 0}}, 0);
-    }
+    struct feed *feed = r->op;
+    if (feed->busy)
+        return; /* on_taken goes on */
+    if (feed->ask.call.d || feed->eof)
+        feed_over(feed);
+    else
+        send_piece(feed, "", 0, 0); /* nothing at all: is there such a process? */
 }
 
 struct stdin_query {
@@ -409,11 +326,13 @@ void proc_stdin(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct ask *ask = ask_new(r, next_piece);
-    if (!ask)
+    struct feed *feed = ask_new(r, sizeof(*feed), 0, on_taken);
+    if (!feed)
         return;
-    ask->action = AUDIT_STDIN;
-    ask->eof = query.eof;
+    feed->ask.audited = true;
+    feed->ask.action = AUDIT_STDIN;
+    feed->ask.detail.bytes = &feed->ask.numbers[0];
+    feed->eof = query.eof;
     r->write = stdin_write;
     r->finish = stdin_finish;
 }

@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "daemon/api.h"
-#include "daemon/call.h"
-#include "daemon/jobs.h"
+#include "daemon/ask.h"
+#include "daemon/errand.h"
 #include "daemon/journal.h"
 #include "daemon/roster.h"
 
@@ -19,7 +19,6 @@
 /* A thousand sandboxes with many labels each. */
 #define MAX_LIST_BYTES (64u << 20)
 #define DEFAULT_GRACE_MS 10000
-#define PATIENCE_MS 10000
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
@@ -84,78 +83,13 @@ void sandbox_get(struct request *r)
 
 /* ---- orders: one question, one answer -------------------------------------------------------- */
 
-struct order {
-    struct call call;
-    struct request *r;
-    enum audit_action action;
-    struct cay_lifetime lifetime;
-    bool audited;
-    void (*done)(struct order *order, const struct msg *answer);
-};
-
-static void order_drop(struct request *r)
-{
-    struct order *order = r->op;
-    call_end(&order->call);
-    free(order);
-}
-
-static void order_fail(struct order *order, const struct cay_error *err)
-{
-    struct request *r = order->r;
-    if (order->audited)
-        journal_note(r, order->action, NULL, err);
-    reply_error(r, err);
-}
-
-static void order_message(struct call *call, const struct msg *msg)
-{
-    struct order *order = call->data;
-    struct cay_error err;
-    if (msg->type == MSG_ERROR) {
-        msg_to_error(msg, &err);
-        order_fail(order, &err);
-        return;
-    }
-    order->done(order, msg);
-}
-
 /* Stopping what has ended already is what was asked for. */
-static void order_lost(struct call *call, const struct cay_error *err)
+static bool forgive_ended(struct ask *ask, const struct cay_error *err)
 {
-    struct order *order = call->data;
-    bool ends = order->action == AUDIT_STOP || order->action == AUDIT_KILL;
-    if (order->audited && ends && err->code == CAY_E_GONE)
-        order->done(order, NULL);
-    else
-        order_fail(order, err);
-}
-
-static const struct call_ops order_ops = {.message = order_message, .lost = order_lost};
-
-static struct order *order_new(struct request *r,
-                               void (*done)(struct order *order, const struct msg *answer))
-{
-    struct order *order = calloc(1, sizeof(*order));
-    struct cay_error err;
-    if (!order) {
-        cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
-        reply_error(r, &err);
-        return NULL;
-    }
-    order->r = r;
-    order->done = done;
-    r->op = order;
-    r->drop = order_drop;
-    return order;
-}
-
-static void done_empty(struct order *order, const struct msg *answer)
-{
-    (void)answer;
-    if (order->audited)
-        journal_note(order->r, order->action, NULL, NULL);
-    reply_empty(order->r, MHD_HTTP_NO_CONTENT);
+    if (err->code != CAY_E_GONE)
+        return false;
+    ask_done(ask, NULL);
+    return true;
 }
 
 struct stop_body {
@@ -178,15 +112,16 @@ static void steer(struct request *r, enum audit_action action, struct msg *reque
         reply_error(r, &err);
         return;
     }
-    struct order *order = order_new(r, done_empty);
-    if (!order)
+    struct ask *ask = ask_new(r, sizeof(*ask), 0, ask_done);
+    if (!ask)
         return;
-    order->action = action;
-    order->audited = true;
+    ask->action = action;
+    ask->audited = true;
+    if (action == AUDIT_STOP || action == AUDIT_KILL)
+        ask->forgive = forgive_ended;
     if (action == AUDIT_STOP)
         request->timeout_ms = body.grace_ms;
-    call_start(&order->call, r->d, r->id, request, PATIENCE_MS + request->timeout_ms, &order_ops,
-               order);
+    ask_go(ask, request, ASK_PATIENCE_MS + request->timeout_ms);
 }
 
 void sandbox_pause(struct request *r)
@@ -221,14 +156,11 @@ static const struct opt patch_fields[] = {
         .extra = offsetof(struct patch_body, has_idle)),
 };
 
-static void done_patch(struct order *order, const struct msg *answer)
+static void done_patch(struct ask *ask, const struct msg *answer)
 {
-    const struct cay_lifetime *l = &order->lifetime;
-    const struct audit_detail detail = {.ttl_ms = l->set_ttl ? &l->ttl_ms : NULL,
-                                        .idle_ms = l->set_idle ? &l->idle_ms : NULL};
     (void)answer;
-    journal_note(order->r, AUDIT_PATCH, &detail, NULL);
-    api_reply_sandbox(order->r, MHD_HTTP_OK);
+    journal_note(ask->r, AUDIT_PATCH, &ask->detail, NULL);
+    api_reply_sandbox(ask->r, MHD_HTTP_OK);
 }
 
 void sandbox_patch(struct request *r)
@@ -251,25 +183,28 @@ void sandbox_patch(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct order *order = order_new(r, done_patch);
-    if (!order)
+    struct ask *ask = ask_new(r, sizeof(*ask), 0, done_patch);
+    if (!ask)
         return;
-    order->action = AUDIT_PATCH;
-    order->audited = true;
-    order->lifetime = l;
+    ask->action = AUDIT_PATCH;
+    ask->audited = true;
+    ask->numbers[0] = l.ttl_ms;
+    ask->numbers[1] = l.idle_ms;
+    ask->detail.ttl_ms = l.set_ttl ? &ask->numbers[0] : NULL;
+    ask->detail.idle_ms = l.set_idle ? &ask->numbers[1] : NULL;
     const struct msg request = {
         .type = OP_LIFETIME,
         .flags = (l.set_ttl ? MSG_F_SET_TTL : 0) | (l.set_idle ? MSG_F_SET_IDLE : 0),
         .ttl_ms = l.ttl_ms,
         .idle_ms = l.idle_ms,
     };
-    call_start(&order->call, r->d, r->id, &request, PATIENCE_MS, &order_ops, order);
+    ask_go(ask, &request, ASK_PATIENCE_MS);
 }
 
-static void done_stats(struct order *order, const struct msg *answer)
+static void done_stats(struct ask *ask, const struct msg *answer)
 {
     autobuf struct cay_buf body = CAY_BUF(8192);
-    struct request *r = order->r;
+    struct request *r = ask->r;
     struct cay_stats stats;
     if (answer->type != MSG_STATS || answer->data.size != sizeof(stats)) {
         struct cay_error err;
@@ -291,96 +226,30 @@ void sandbox_stats(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct order *order = order_new(r, done_stats);
-    if (order)
-        call_start(&order->call, r->d, r->id, &(struct msg){.type = OP_STATS}, PATIENCE_MS,
-                   &order_ops, order);
+    struct ask *ask = ask_new(r, sizeof(*ask), 0, done_stats);
+    if (ask)
+        ask_go(ask, &(struct msg){.type = OP_STATS}, ASK_PATIENCE_MS);
 }
 
-/* ---- workers: list, spec, remove ------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
-struct errand {
-    struct job job;
-    struct daemon *d;
-    struct request *r; /* NULL: its client went away */
-    struct journal_actor actor;
-    struct opt_arena arena;
-    char id[CAY_MAX_ID], tenant[CAY_MAX_TENANT];
-    struct cay_error err;
-    int result;
-    struct cay_buf out;
-    bool is_operator;
-    /* list */
+struct listing {
+    struct errand errand;
     const char *const *labels;
-    const char *state, *cursor, *force;
-    uint64_t limit, listed;
-    uint64_t after_ms;
-    char after_id[CAY_MAX_ID], last[CAY_MAX_ID + 32];
-    bool more;
+    const char *state, *cursor;
+    uint64_t limit, listed, after_ms;
+    char after_id[CAY_MAX_ID], last[CAY_MAX_ID + 32], tenant[CAY_MAX_TENANT];
+    bool is_operator, more;
 };
-
-static void errand_free(struct errand *e)
-{
-    opt_arena_done(&e->arena);
-    buf_done(&e->out);
-    free(e);
-}
-
-static void errand_drop(struct request *r)
-{
-    ((struct errand *)r->op)->r = NULL;
-}
-
-static struct errand *errand_new(struct request *r, void (*work)(struct job *job),
-                                 void (*done)(struct job *job))
-{
-    struct errand *e = calloc(1, sizeof(*e));
-    if (!e) {
-        struct cay_error err;
-        cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
-        reply_error(r, &err);
-        return NULL;
-    }
-    e->job = (struct job){.work = work, .done = done};
-    e->d = r->d;
-    e->is_operator = r->is_operator;
-    e->out = CAY_BUF(MAX_LIST_BYTES);
-    snprintf(e->id, sizeof(e->id), "%s", r->id);
-    snprintf(e->tenant, sizeof(e->tenant), "%s", r->who.tenant);
-    return e;
-}
-
-static void errand_go(struct errand *e, struct request *r)
-{
-    e->arena = r->arena;
-    r->arena = (struct opt_arena){0};
-    e->r = r;
-    r->op = e;
-    r->drop = errand_drop;
-    jobs_add(r->d->jobs, &e->job);
-}
-
-static void done_json(struct job *job)
-{
-    struct errand *e = container_of(job, struct errand, job);
-    if (e->r) {
-        e->r->drop = NULL;
-        if (e->result < 0)
-            reply_error(e->r, &e->err);
-        else
-            reply_json(e->r, MHD_HTTP_OK, &e->out);
-    }
-    errand_free(e);
-}
 
 static const struct opt list_fields[] = {
-    OPT("label", 0, OPT_STRV, offsetof(struct errand, labels), NULL, NULL, .max = CAY_MAX_LABELS),
-    OPT("state", 0, OPT_STR, offsetof(struct errand, state), NULL, NULL),
-    OPT("limit", 0, OPT_COUNT, offsetof(struct errand, limit), NULL, NULL, .nonzero = true),
-    OPT("cursor", 0, OPT_STR, offsetof(struct errand, cursor), NULL, NULL),
+    OPT("label", 0, OPT_STRV, offsetof(struct listing, labels), NULL, NULL, .max = CAY_MAX_LABELS),
+    OPT("state", 0, OPT_STR, offsetof(struct listing, state), NULL, NULL),
+    OPT("limit", 0, OPT_COUNT, offsetof(struct listing, limit), NULL, NULL, .nonzero = true),
+    OPT("cursor", 0, OPT_STR, offsetof(struct listing, cursor), NULL, NULL),
 };
 
-static bool state_matches(const struct errand *e, enum cay_state state)
+static bool state_matches(const struct listing *e, enum cay_state state)
 {
     if (!e->state || strcmp(e->state, "all") == 0)
         return true;
@@ -391,7 +260,7 @@ static bool state_matches(const struct errand *e, enum cay_state state)
 
 static int add_listed(const struct cay_info *info, void *data)
 {
-    struct errand *e = data;
+    struct listing *e = data;
     char tenant[CAY_MAX_TENANT];
     roster_tenant_of(info->id, tenant);
     if ((!e->is_operator && strcmp(tenant, e->tenant) != 0) || !state_matches(e, info->state))
@@ -404,23 +273,23 @@ static int add_listed(const struct cay_info *info, void *data)
         return 1;
     }
     e->listed++;
-    add_sandbox(&e->out, e->is_operator, info);
+    add_sandbox(&e->errand.out, e->is_operator, info);
     snprintf(e->last, sizeof(e->last), "%llu.%s", (unsigned long long)info->created_ms, info->id);
     return 0;
 }
 
-static void list_work(struct job *job)
+static void list_work(struct errand *errand)
 {
-    struct errand *e = container_of(job, struct errand, job);
+    struct listing *e = (struct listing *)errand;
     bool live = !e->state || strcmp(e->state, "live") == 0;
     const struct cay_filter filter = {.all = !live, .labels = e->labels};
     if (live)
         e->state = "live";
-    buf_str(&e->out, "{\"sandboxes\":[");
-    e->result = cay_list(e->d->cay, &filter, add_listed, e, &e->err);
-    buf_str(&e->out, "]");
-    json_str(&e->out, "next_cursor", e->more ? e->last : NULL);
-    buf_str(&e->out, "}\n");
+    buf_str(&errand->out, "{\"sandboxes\":[");
+    errand->result = cay_list(errand->d->cay, &filter, add_listed, e, &errand->err);
+    buf_str(&errand->out, "]");
+    json_str(&errand->out, "next_cursor", e->more ? e->last : NULL);
+    buf_str(&errand->out, "}\n");
 }
 
 static bool known_state(const char *state)
@@ -433,7 +302,7 @@ static bool known_state(const char *state)
     return false;
 }
 
-static int check_list(struct request *r, struct errand *e, struct cay_error *err)
+static int check_list(struct request *r, struct listing *e, struct cay_error *err)
 {
     unsigned long long after;
     int n = 0;
@@ -463,21 +332,24 @@ static int check_list(struct request *r, struct errand *e, struct cay_error *err
 void sandbox_list(struct request *r)
 {
     struct cay_error err;
-    struct errand *e = errand_new(r, list_work, done_json);
+    struct listing *e = errand_new(r, sizeof(*e), MAX_LIST_BYTES, list_work);
     if (!e)
         return;
+    e->is_operator = r->is_operator;
+    snprintf(e->tenant, sizeof(e->tenant), "%s", r->who.tenant);
     if (input_query(r, list_fields, CAY_COUNT(list_fields), e, &err) < 0 ||
         check_list(r, e, &err) < 0) {
-        errand_free(e);
+        errand_free(&e->errand);
         reply_error(r, &err);
         return;
     }
-    errand_go(e, r);
+    errand_go(&e->errand, r);
 }
 
-static void spec_work(struct job *job)
+/* ---- spec, remove ---------------------------------------------------------------------------- */
+
+static void spec_work(struct errand *e)
 {
-    struct errand *e = container_of(job, struct errand, job);
     struct cay_sandbox *sandbox = NULL;
     autofree char *json = NULL;
     e->result = cay_get(e->d->cay, e->id, &sandbox, &e->err);
@@ -495,63 +367,60 @@ void sandbox_get_spec(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct errand *e = errand_new(r, spec_work, done_json);
+    struct errand *e = errand_new(r, sizeof(*e), MAX_LIST_BYTES, spec_work);
     if (e)
         errand_go(e, r);
 }
 
-struct delete_query {
-    bool force, has_force;
+struct removal {
+    struct errand errand;
+    struct journal_actor actor; /* it is written down also if the client does not wait */
+    bool force;
 };
 
 static const struct opt delete_fields[] = {
-    OPT("force", 0, OPT_FLAG, offsetof(struct delete_query, force), NULL, NULL),
+    OPT("force", 0, OPT_FLAG, offsetof(struct removal, force), NULL, NULL),
 };
 
-static void delete_work(struct job *job)
+static void delete_work(struct errand *e)
 {
-    struct errand *e = container_of(job, struct errand, job);
-    /* With force a missing one would be fine: here it is not, or ids could be guessed at. */
-    e->result = 0;
+    /* With force a missing one would be fine for the engine. A client is told. */
     if (sandbox_life(e->d->cay, e->id) == LIFE_NONE)
         e->result = cay_fail(&e->err, CAY_E_NOT_FOUND, "no sandbox '%s'", e->id);
     else
-        e->result = cay_remove(e->d->cay, e->id, e->force != NULL, &e->err);
+        e->result = cay_remove(e->d->cay, e->id, ((struct removal *)e)->force, &e->err);
 }
 
-static void delete_done(struct job *job)
+static void delete_done(struct errand *e)
 {
-    struct errand *e = container_of(job, struct errand, job);
-    struct request *r = e->r;
-    if (e->result == 0 || e->err.code != CAY_E_NOT_FOUND)
-        journal_note_for(&e->actor, AUDIT_DELETE, NULL, e->result < 0 ? &e->err : NULL);
-    if (e->result == 0)
-        roster_removed(e->d->roster, e->id);
-    else
+    const struct removal *removal = (struct removal *)e;
+    bool failed = e->result < 0;
+    if (!failed || e->err.code != CAY_E_NOT_FOUND)
+        journal_note_for(&removal->actor, AUDIT_DELETE, NULL, failed ? &e->err : NULL);
+    if (failed)
         roster_leaving(e->d->roster, e->id, false);
-    if (r) {
-        r->drop = NULL;
-        if (e->result < 0)
-            reply_error(r, &e->err);
-        else
-            reply_empty(r, MHD_HTTP_NO_CONTENT);
-    }
-    errand_free(e);
+    else
+        roster_removed(e->d->roster, e->id);
+    if (e->r && failed)
+        reply_error(e->r, &e->err);
+    else if (e->r)
+        reply_empty(e->r, MHD_HTTP_NO_CONTENT);
 }
 
 void sandbox_delete(struct request *r)
 {
     struct cay_error err;
-    struct delete_query query = {.force = true};
-    if (input_query(r, delete_fields, CAY_COUNT(delete_fields), &query, &err) < 0) {
+    struct removal *removal = errand_new(r, sizeof(*removal), 0, delete_work);
+    if (!removal)
+        return;
+    removal->force = true;
+    removal->errand.done = delete_done;
+    if (input_query(r, delete_fields, CAY_COUNT(delete_fields), removal, &err) < 0) {
+        errand_free(&removal->errand);
         reply_error(r, &err);
         return;
     }
-    struct errand *e = errand_new(r, delete_work, delete_done);
-    if (!e)
-        return;
-    e->force = query.force ? "yes" : NULL;
-    journal_actor(&e->actor, r);
+    journal_actor(&removal->actor, r);
     roster_leaving(r->d->roster, r->id, true);
-    errand_go(e, r);
+    errand_go(&removal->errand, r);
 }

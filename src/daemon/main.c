@@ -28,9 +28,12 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 
 #define EXIT_ERROR 125
 #define MAX_LISTENERS 16
+#define LOCK_TRIES 100
+#define LOCK_PAUSE_NS 10000000
 /* While draining: are they done? */
 #define DRAIN_LOOK_US 20000
 

@@ -23,6 +23,8 @@
 /* After this time a body must be whole, or a stream of at least so many bytes in a second. */
 #define CRAWL_S 30
 #define CRAWL_RATE 256
+/* More than any request has. */
+#define MAX_PARAMETERS 128
 /* Pieces of a streamed answer. */
 #define PIECE (32u << 10)
 
@@ -236,6 +238,7 @@ void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd)
     }
     r->d = d;
     r->c = info->socket_context;
+    request_forgotten(r->c);
     r->mhd = mhd;
     r->body = CAY_BUF(MAX_JSON);
     r->watch = (struct watch){.fd = -1, .ready = on_client};
@@ -243,6 +246,12 @@ void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd)
     r->c->request = r;
     r->route_index = METRICS_ROUTES - 1;
     d->metrics.in_flight++;
+    /* Each takes memory of the connection, and libmicrohttpd has no good answer when that is gone. */
+    size_t parameters = 0;
+    for (const char *at = uri; (at = strchr(at, '&')); at++)
+        parameters++;
+    if (parameters > MAX_PARAMETERS)
+        connection_cut(r->c);
     if (routes_clean(uri, r->path, sizeof(r->path)) < 0)
         r->path[0] = 0; /* matches no route */
     return r;
@@ -335,15 +344,9 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char
     return serve(r);
 }
 
-void request_over(void *cls, struct MHD_Connection *mhd, void **state,
-                  enum MHD_RequestTerminationCode why)
+static void request_free(struct request *r, bool gone)
 {
-    struct request *r = *state;
-    (void)cls;
-    (void)mhd;
-    if (!r)
-        return;
-    bool gone = r->gone || why != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    gone = gone || r->gone;
     drop(r);
     loop_forget(&r->d->loop, &r->watch);
     admit_over(r);
@@ -358,5 +361,21 @@ void request_over(void *cls, struct MHD_Connection *mhd, void **state,
     buf_done(&r->body);
     opt_arena_done(&r->arena);
     free(r);
+}
+
+void request_over(void *cls, struct MHD_Connection *mhd, void **state,
+                  enum MHD_RequestTerminationCode why)
+{
+    struct request *r = *state;
+    (void)cls;
+    (void)mhd;
+    if (r)
+        request_free(r, why != MHD_REQUEST_TERMINATED_COMPLETED_OK);
     *state = NULL;
+}
+
+void request_forgotten(struct connection *c)
+{
+    if (c->request)
+        request_free(c->request, true);
 }

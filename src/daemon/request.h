@@ -137,6 +137,9 @@ bool request_crawls(const struct request *r);
 enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *size, void **state);
+/* A request whose headers turned out to be too large is never told to be over: its connection is,
+ * or has begun another. */
+void request_forgotten(struct connection *c);
 void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd);
 void request_over(void *cls, struct MHD_Connection *mhd, void **state,
                   enum MHD_RequestTerminationCode why);

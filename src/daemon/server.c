@@ -92,6 +92,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     struct connection *c = *context;
     if (!c)
         return;
+    request_forgotten(c);
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;

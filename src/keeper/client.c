@@ -44,8 +44,11 @@ static void flush(struct client *client)
     while (client->out.size) {
         ssize_t n = sock_send(client->chan.sock, client->out.data, client->out.size, NULL, 0);
         if (n < 0) {
-            if (errno != EAGAIN)
+            if (errno != EAGAIN) {
                 client->out.size = 0; /* gone; the watch will tell */
+                if (client->mode == CLIENT_STREAM)
+                    client->mode = CLIENT_GONE;
+            }
             break;
         }
         buf_eat(&client->out, (size_t)n);
@@ -137,10 +140,10 @@ void client_pump(struct client *client)
     const struct spool *spool = proc ? &proc->spool : &client->keeper->log;
     if (client->mode != CLIENT_STREAM)
         return;
-    while (client->out.size == 0)
+    while (client->out.size == 0 && client->mode == CLIENT_STREAM)
         if (!send_output(client, spool))
             break;
-    if (client->out.size || client->offset < spool->end)
+    if (client->out.size || client->offset < spool->end || client->mode != CLIENT_STREAM)
         return;
     if (proc && proc->state == PROC_ENDED) {
         client->mode = CLIENT_IDLE;

@@ -72,6 +72,7 @@ enum client_mode {
     CLIENT_WAIT,     /* WAIT: answers when the process ends or time is up */
     CLIENT_CHANNEL,  /* FS: init was asked */
     CLIENT_STOP,     /* STOP: answers when all is gone */
+    CLIENT_GONE,     /* it hung up; to be freed by its own watch */
 };
 
 struct client {
