@@ -166,7 +166,8 @@ void audit_follow_close(struct audit_follow *follow);
 
 /*
  * Adds a line's lifecycle event as JSON: {"seq","time_ms","type","sandbox","state","reason",
- * "labels"}. The prefix "`tenant`~" of the id is left out unless NULL. 1, or 0 if the line is none.
+ * "labels"}. With a tenant: only if it is one of its own, and the id is without the prefix. 1, or 0
+ * if the line is none.
  */
 int audit_event(const char *line, size_t size, const char *tenant, struct cay_buf *out);
 

@@ -222,7 +222,7 @@ int audit_event(const char *line, size_t size, const char *tenant, struct cay_bu
     if (audit_line_parse(line, size, &l, NULL) < 0)
         return 0;
     const char *event = audit_line_event(&l), *id = l.sandbox, *name, *comma = "";
-    if (!event)
+    if (!event || (tenant && (!l.tenant || strcmp(l.tenant, tenant) != 0)))
         return 0;
     size_t prefix = tenant ? strlen(tenant) : 0;
     if (tenant && strncmp(id, tenant, prefix) == 0 && id[prefix] == '~')

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- where it comes from --------------------------------------------------------------------- */
 
@@ -141,12 +143,22 @@ static bool is_preflight(struct request *r)
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
+/* At the other end of the unix socket: our own user, or root. Its mode says so; this is the second
+ * lock on the same door. */
+static bool is_owner(const struct connection *c)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return c->local && getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
 static int identify(struct request *r, struct cay_error *err)
 {
     static const char scheme[] = "Bearer ";
     struct cay_error why;
     const char *header = request_header(r, "Authorization");
-    if (!header && r->c->local) {
+    if (!header && is_owner(r->c)) {
         /* The socket is its owner's alone: who can open it can do all of this without us. */
         snprintf(r->who.name, sizeof(r->who.name), "operator");
         r->who.scopes = SCOPE_ALL;

@@ -43,23 +43,38 @@ static const struct opt fields[] = {
 /* Part of the design, not of this version: said so instead of "unknown". */
 static const char *const later[] = {"secrets", "workspace", "from", "ports"};
 
+/* What the worker does next. */
+enum step {
+    STEP_RESOLVE, /* the host's paths that the spec names; left out if it names none */
+    STEP_KEY,     /* what kind of spec it is, for the pool; the same */
+    STEP_MAKE,
+    STEP_UNDO, /* made, but nobody may have it */
+};
+
 struct creating {
     struct job job;
+    enum step step;
     struct daemon *d;
     struct request *r; /* NULL: its client went away */
+    struct journal_actor actor;
     struct opt_arena arena;
     struct cay_spec spec;
+    struct resolved_spec resolved;
     struct prepared *prepared;
     struct cay_sandbox *sandbox;
     struct cay_info info;
     struct cay_error err;
-    char id[CAY_MAX_ID];
-    bool named, existed, undo;
+    char id[CAY_MAX_ID], key[CREATE_KEY_SIZE];
+    bool named, existed, held, busy;
     int result;
 };
 
 static void creating_free(struct creating *c)
 {
+    if (c->held)
+        roster_cancel(c->d->roster, c->id);
+    if (c->busy)
+        pool_busy(c->d->pool, -1);
     cay_sandbox_free(c->sandbox);
     cay_info_done(&c->info);
     opt_arena_done(&c->arena);
@@ -72,24 +87,53 @@ static void on_drop(struct request *r)
     c->r = NULL; /* the worker is at it; its end finds nobody */
 }
 
+static void make(struct creating *c)
+{
+    c->result = create_from(c->d->cay, &c->spec, c->prepared, &c->sandbox, &c->existed, &c->err);
+    /* Made is made, also if it cannot be looked at. */
+    if (c->result == 0 && cay_info(c->sandbox, &c->info, NULL) < 0) {
+        snprintf(c->info.id, sizeof(c->info.id), "%s", c->id);
+        c->info.state = CAY_STATE_RUNNING;
+        c->info.created_ms = cay_wall_ms();
+    }
+}
+
 static void create_work(struct job *job)
 {
     struct creating *c = container_of(job, struct creating, job);
-    if (c->undo) {
+    switch (c->step) {
+    case STEP_RESOLVE:
+        c->result = resolve_spec(&c->spec, &c->arena, &c->resolved, &c->err);
+        break;
+    case STEP_KEY:
+        c->result = create_key(c->d->cay, &c->spec, c->key, &c->err);
+        break;
+    case STEP_MAKE:
+        make(c);
+        break;
+    case STEP_UNDO:
         cay_remove(c->d->cay, c->id, true, NULL);
-        return;
+        break;
     }
-    c->result = create_from(c->d->cay, &c->spec, c->prepared, &c->sandbox, &c->existed, &c->err);
-    if (c->result == 0)
-        c->result = cay_info(c->sandbox, &c->info, &c->err);
 }
 
-/* Made, but nobody may have it: it could not be written down, or nobody knows its id. */
-static void undo(struct creating *c)
+static void go_on(struct creating *c, enum step step)
 {
-    c->undo = true;
-    c->r = NULL;
+    c->step = step;
     jobs_add(c->d->jobs, &c->job);
+}
+
+/* ---- the end of it --------------------------------------------------------------------------- */
+
+static void fail(struct creating *c, enum audit_action action)
+{
+    c->d->metrics.create_failed++;
+    journal_note_for(&c->actor, action, &(struct audit_detail){.rule = c->actor.rule}, &c->err);
+    if (c->r) {
+        c->r->drop = NULL;
+        reply_error(c->r, &c->err);
+    }
+    creating_free(c);
 }
 
 static int write_down(struct creating *c)
@@ -103,36 +147,22 @@ static int write_down(struct creating *c)
         .idle_ms = spec->idle_ms ? &spec->idle_ms : NULL,
         .existed = c->existed,
     };
-    return journal_must(c->r, AUDIT_CREATE, &detail, &c->err);
+    return journal_must_for(&c->actor, AUDIT_CREATE, &detail, &c->err);
 }
 
-static void create_done(struct job *job)
+static void made(struct creating *c)
 {
-    struct creating *c = container_of(job, struct creating, job);
     struct daemon *d = c->d;
     struct request *r = c->r;
-    if (c->undo) {
-        creating_free(c);
-        return;
-    }
-    pool_busy(d->pool, -1);
-    if (c->result < 0) {
-        roster_cancel(d->roster, c->id);
-        d->metrics.create_failed++;
-        if (r) {
-            journal_note(r, AUDIT_CREATE, NULL, &c->err);
-            r->drop = NULL;
-            reply_error(r, &c->err);
-        }
-        creating_free(c);
-        return;
-    }
-    roster_confirm(d->roster, c->id);
+    if (c->held)
+        roster_confirm(d->roster, c->id, c->existed ? NULL : &c->spec);
+    c->held = false;
     d->metrics.created += !c->existed;
-    bool written = r && write_down(c) == 0;
+    bool written = write_down(c) == 0;
     if (r) {
         autobuf struct cay_buf body = CAY_BUF(CAY_MAX_STATUS * 8);
         r->drop = NULL;
+        c->r = NULL;
         if (written) {
             api_sandbox_json(r, &body, &c->info);
             reply_json(r, c->existed ? MHD_HTTP_OK : MHD_HTTP_CREATED, &body);
@@ -140,10 +170,78 @@ static void create_done(struct job *job)
             reply_error(r, &c->err);
         }
     }
-    if (!c->existed && (r ? !written : !c->named))
-        undo(c);
+    /* It could not be written down, or nobody knows its id: nobody may have it. */
+    if (!c->existed && (!written || (!r && !c->named)))
+        go_on(c, STEP_UNDO);
     else
         creating_free(c);
+}
+
+/* ---- between the steps, on the loop ---------------------------------------------------------- */
+
+static void take_from_pool(struct creating *c)
+{
+    c->prepared = pool_take(c->d->pool, c->key, &c->spec);
+    go_on(c, STEP_MAKE);
+}
+
+static int check_policy(struct creating *c)
+{
+    struct operator_refusal why = {0};
+    const char *tenant = c->actor.who.tenant;
+    int result = operator_check(c->d->policy, tenant, &c->spec, &c->resolved.paths, &why, &c->err);
+    if (result == 0) {
+        resolve_apply(&c->resolved, &c->spec);
+        /* A default image borrows from the policy, which may be replaced while this one is made. */
+        if (c->spec.image)
+            c->spec.image = opt_strndup(&c->arena, c->spec.image, strlen(c->spec.image));
+        result = roster_reserve(c->d, tenant, c->id, &c->spec, &c->held, &why, &c->err);
+    }
+    if (result < 0) {
+        snprintf(c->actor.rule, sizeof(c->actor.rule), "%s", why.rule);
+        if (c->r)
+            snprintf(c->r->rule, sizeof(c->r->rule), "%s", why.rule);
+        if (c->r && why.field)
+            snprintf(c->r->field, sizeof(c->r->field), "%s", why.field);
+    }
+    return result;
+}
+
+/* Whether looking at the spec means to open paths of the host, which may take any time. */
+static bool names_paths(const struct cay_spec *spec)
+{
+    return spec->n_mounts > 0 || (spec->image && strncmp(spec->image, "dir:", 4) == 0);
+}
+
+static void judged(struct creating *c)
+{
+    if (check_policy(c) < 0) {
+        fail(c, AUDIT_REFUSED);
+        return;
+    }
+    if (names_paths(&c->spec)) {
+        go_on(c, STEP_KEY);
+        return;
+    }
+    if (create_key(c->d->cay, &c->spec, c->key, &c->err) < 0)
+        fail(c, AUDIT_CREATE);
+    else
+        take_from_pool(c);
+}
+
+static void create_done(struct job *job)
+{
+    struct creating *c = container_of(job, struct creating, job);
+    if (c->step == STEP_UNDO)
+        creating_free(c);
+    else if (c->result < 0)
+        fail(c, AUDIT_CREATE);
+    else if (c->step == STEP_RESOLVE)
+        judged(c);
+    else if (c->step == STEP_KEY)
+        take_from_pool(c);
+    else
+        made(c);
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
@@ -179,29 +277,6 @@ static int take_id(struct request *r, struct creating *c, struct cay_error *err)
     return 0;
 }
 
-static int check_policy(struct request *r, struct creating *c, struct cay_error *err)
-{
-    struct resolved_spec resolved;
-    struct operator_refusal why = {0};
-    int result = resolve_spec(&c->spec, &r->arena, &resolved, err);
-    if (result == 0)
-        result = operator_check(r->d->policy, r->who.tenant, &c->spec, &resolved.paths, &why, err);
-    if (result == 0) {
-        resolve_apply(&resolved, &c->spec);
-        /* A default image borrows from the policy, which may be replaced while this one is made. */
-        if (c->spec.image)
-            c->spec.image = opt_strndup(&r->arena, c->spec.image, strlen(c->spec.image));
-        result = roster_reserve(r->d, r->who.tenant, c->id, &c->spec, &why, err);
-    }
-    if (result < 0) {
-        snprintf(r->rule, sizeof(r->rule), "%s", why.rule);
-        if (why.field)
-            snprintf(r->field, sizeof(r->field), "%s", why.field);
-        journal_note(r, AUDIT_REFUSED, NULL, err);
-    }
-    return result;
-}
-
 void sandbox_create(struct request *r)
 {
     struct cay_error err;
@@ -212,8 +287,7 @@ void sandbox_create(struct request *r)
         return;
     }
     c->d = r->d;
-    if (take_fields(r, &c->spec, &err) < 0 || take_id(r, c, &err) < 0 ||
-        check_policy(r, c, &err) < 0) {
+    if (take_fields(r, &c->spec, &err) < 0 || take_id(r, c, &err) < 0) {
         creating_free(c);
         reply_error(r, &err);
         return;
@@ -222,10 +296,14 @@ void sandbox_create(struct request *r)
     c->arena = r->arena;
     r->arena = (struct opt_arena){0};
     c->job = (struct job){.work = create_work, .done = create_done};
-    c->prepared = pool_take(r->d->pool, &c->spec);
+    journal_actor(&c->actor, r);
     c->r = r;
     r->op = c;
     r->drop = on_drop;
+    c->busy = true;
     pool_busy(r->d->pool, 1);
-    jobs_add(r->d->jobs, &c->job);
+    if (names_paths(&c->spec))
+        go_on(c, STEP_RESOLVE);
+    else
+        judged(c);
 }

@@ -38,8 +38,10 @@ enum phase {
 
 struct run {
     struct call call;
-    struct request *r;
-    struct tenant *tenant; /* counts it as running */
+    struct daemon *d;
+    struct request *r; /* NULL: its client went away before it had started */
+    struct exec_slot slot;
+    char id[CAY_MAX_ID];
     enum phase phase;
     bool base64, large, kill, fed;
     struct cay_buf input;
@@ -58,33 +60,42 @@ struct run {
 
 static const struct call_ops run_ops, spool_ops;
 
-static void not_running(struct run *run)
-{
-    if (run->tenant)
-        run->tenant->execs--;
-    run->tenant = NULL;
-}
-
 /* Its client went away in the middle: if it wished so, the command goes, too. */
 static void kill_tree(const struct run *run)
 {
     const struct msg kill = {
         .type = OP_SIGNAL, .pid = (uint64_t)run->exit.pid, .signal = SIGKILL, .flags = MSG_F_TREE};
-    call_post(run->r->d, run->r->id, &kill);
+    call_post(run->d, run->id, &kill);
 }
 
-static void on_drop(struct request *r)
+static void run_free(struct run *run)
 {
-    struct run *run = r->op;
+    exec_slot_free(&run->slot);
     call_end(&run->call);
-    if (run->kill && run->phase == PHASE_RUNNING)
-        kill_tree(run);
-    not_running(run);
     buf_done(&run->input);
     buf_done(&run->out[0]);
     buf_done(&run->out[1]);
     buf_done(&run->pending);
     free(run);
+}
+
+/* The command goes on, or is killed, without its client; it counts until its end. */
+static void run_abandon(struct run *run)
+{
+    if (run->phase == PHASE_RUNNING && run->kill)
+        kill_tree(run);
+    if (run->phase == PHASE_RUNNING)
+        exec_slot_watch(&run->slot, run->exit.pid);
+    run_free(run);
+}
+
+static void on_drop(struct request *r)
+{
+    struct run *run = r->op;
+    run->r = NULL;
+    /* What is about to start cannot be killed or counted yet. */
+    if (run->phase != PHASE_STARTING || !run->call.d || (!run->kill && !run->slot.tenant))
+        run_abandon(run);
 }
 
 /* ---- small results --------------------------------------------------------------------------- */
@@ -272,7 +283,7 @@ static void collect(struct run *run, const struct msg *msg)
 static void on_exit_message(struct run *run, const struct msg *msg)
 {
     run->exit = exec_exit(msg);
-    not_running(run);
+    exec_slot_free(&run->slot);
     run->phase = PHASE_END;
     call_end(&run->call);
     if (run->large)
@@ -285,7 +296,11 @@ static void fail(struct run *run, const struct cay_error *err)
 {
     struct request *r = run->r;
     run->phase = PHASE_END;
-    not_running(run);
+    exec_slot_free(&run->slot);
+    if (!r) {
+        run_free(run);
+        return;
+    }
     journal_note(r, AUDIT_EXEC, NULL, err);
     reply_error(r, err);
 }
@@ -298,7 +313,10 @@ static void run_message(struct call *call, const struct msg *msg)
     case MSG_STARTED:
         run->phase = PHASE_RUNNING;
         run->exit.pid = (pid_t)msg->pid;
-        feed(run);
+        if (run->r)
+            feed(run);
+        else
+            run_abandon(run);
         return;
     case MSG_OUTPUT:
         collect(run, msg);
@@ -349,13 +367,10 @@ static int begin(struct request *r, struct run *run, struct cay_error *err)
 {
     struct exec_body body;
     if (input_no_query(r, err) < 0 || exec_body(r, false, &body, err) < 0 ||
-        take_input(run, &body, err) < 0 || exec_permit(r, &body, false, err) < 0)
+        take_input(run, &body, err) < 0 || exec_permit(r, &body, false, &run->slot, err) < 0)
         return -1;
     run->base64 = body.encoding && strcmp(body.encoding, "base64") == 0;
     run->kill = body.kill_on_disconnect;
-    run->tenant = r->tenant;
-    if (run->tenant)
-        run->tenant->execs++;
     const struct msg request = exec_message(&body);
     call_start(&run->call, r->d, r->id, &request, 0, &run_ops, run);
     return 0;
@@ -370,7 +385,9 @@ void exec_run(struct request *r)
         reply_error(r, &err);
         return;
     }
+    run->d = r->d;
     run->r = r;
+    snprintf(run->id, sizeof(run->id), "%s", r->id);
     run->input = CAY_BUF(MAX_INPUT);
     run->out[0] = run->out[1] = CAY_BUF(SMALL);
     run->pending = CAY_BUF(MAX_PENDING);

@@ -35,7 +35,8 @@ enum frame_kind { FRAME_STDOUT = 1, FRAME_STDERR, FRAME_EXIT, FRAME_END, FRAME_E
 
 struct output {
     struct call call;
-    struct request *r;
+    struct request *r;         /* NULL: its client went away before the command had started */
+    struct exec_slot slot;     /* of a command that is starting */
     struct cay_sandbox *ended; /* logs of one that has ended: read from its record */
     struct cay_proc *saved;
     enum form form;
@@ -238,7 +239,7 @@ static void put_exit(struct output *o, const struct msg *msg)
 static void put_started(struct output *o, const struct msg *msg)
 {
     o->r->pid = (pid_t)msg->pid;
-    exec_count(o->r, o->r->pid);
+    exec_slot_watch(&o->slot, o->r->pid);
     if (o->form == FORM_NDJSON) {
         buf_str(&o->pending, "{");
         json_str(&o->pending, "type", "started");
@@ -249,10 +250,26 @@ static void put_started(struct output *o, const struct msg *msg)
     request_wake(o->r);
 }
 
+static void output_free(struct output *o)
+{
+    exec_slot_free(&o->slot);
+    call_end(&o->call);
+    cay_proc_free(o->saved);
+    cay_sandbox_free(o->ended);
+    buf_done(&o->pending);
+    free(o);
+}
+
 static void on_message(struct call *call, const struct msg *msg)
 {
     struct output *o = call->data;
     struct cay_error err;
+    if (!o->r) {
+        if (msg->type == MSG_STARTED)
+            exec_slot_watch(&o->slot, (pid_t)msg->pid);
+        output_free(o);
+        return;
+    }
     switch (msg->type) {
     case MSG_STARTED:
         put_started(o, msg);
@@ -288,6 +305,10 @@ static void on_lost(struct call *call, const struct cay_error *err)
 {
     struct output *o = call->data;
     struct cay_error why = *err;
+    if (!o->r) {
+        output_free(o);
+        return;
+    }
     if (o->logs && !o->replied && err->code == CAY_E_GONE && open_saved(o) == 0)
         begin(o);
     else
@@ -301,12 +322,10 @@ static const struct call_ops ops = {.message = on_message, .lost = on_lost};
 static void on_drop(struct request *r)
 {
     struct output *o = r->op;
-    call_end(&o->call);
-    cay_proc_free(o->saved);
-    cay_sandbox_free(o->ended);
     timer_clear(&r->d->loop, &o->silence);
-    buf_done(&o->pending);
-    free(o);
+    o->r = NULL;
+    if (!o->slot.tenant || o->over)
+        output_free(o); /* else it is counted, as soon as it is known what */
 }
 
 static enum form form_of(struct request *r)
@@ -346,11 +365,15 @@ static void talk(struct output *o, struct msg *request)
         timer_set(&r->d->loop, &o->silence, cay_now_us() + SILENCE_US);
 }
 
-void output_exec(struct request *r, struct msg *request)
+void output_exec(struct request *r, struct msg *request, struct exec_slot *slot)
 {
     struct output *o = open_output(r);
-    if (o)
-        talk(o, request);
+    if (!o) {
+        exec_slot_free(slot);
+        return;
+    }
+    o->slot = *slot;
+    talk(o, request);
 }
 
 struct output_query {

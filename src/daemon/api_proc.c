@@ -27,10 +27,24 @@ static const struct opt start_parameters[] = {
     OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
 };
 
+struct starting {
+    struct ask ask;
+    struct exec_slot slot;
+};
+
+static void settle_started(struct ask *ask, const struct msg *msg)
+{
+    struct starting *starting = (struct starting *)ask;
+    ask->answered = true;
+    if (msg)
+        exec_slot_watch(&starting->slot, (pid_t)msg->pid);
+    else
+        exec_slot_free(&starting->slot);
+}
+
 static void done_started(struct ask *ask, const struct msg *msg)
 {
     autobuf struct cay_buf body = CAY_BUF(256);
-    exec_count(ask->r, (pid_t)msg->pid);
     buf_str(&body, "{");
     json_num(&body, "pid", msg->pid);
     buf_str(&body, "}\n");
@@ -42,21 +56,26 @@ void proc_start(struct request *r)
     struct cay_error err;
     struct exec_body body;
     struct start_query query = {0};
+    struct exec_slot slot = {0};
     if (input_query(r, start_parameters, CAY_COUNT(start_parameters), &query, &err) < 0 ||
-        exec_body(r, true, &body, &err) < 0 || exec_permit(r, &body, true, &err) < 0) {
+        exec_body(r, true, &body, &err) < 0 || exec_permit(r, &body, true, &slot, &err) < 0) {
         reply_error(r, &err);
         return;
     }
     struct msg request = exec_message(&body);
     if (query.follow) {
-        output_exec(r, &request);
+        output_exec(r, &request, &slot);
         return;
     }
-    struct ask *ask = ask_new(r, sizeof(*ask), 0, done_started);
-    if (!ask)
+    struct starting *starting = ask_new(r, sizeof(*starting), 0, done_started);
+    if (!starting) {
+        exec_slot_free(&slot);
         return;
+    }
+    starting->slot = slot;
+    starting->ask.settle = settle_started;
     request.flags |= MSG_F_DETACH;
-    ask_go(ask, &request, 0);
+    ask_go(&starting->ask, &request, 0);
 }
 
 /* ---- list, get ------------------------------------------------------------------------------- */
@@ -250,8 +269,7 @@ void proc_wait(struct request *r)
  */
 struct feed {
     struct ask ask;
-    bool busy; /* a piece is on its way */
-    bool eof;  /* to be closed after the last */
+    bool eof; /* to be closed after the last */
 };
 
 static void send_piece(struct feed *feed, const char *data, size_t size, uint64_t flags)
@@ -259,7 +277,7 @@ static void send_piece(struct feed *feed, const char *data, size_t size, uint64_
     struct ask *ask = &feed->ask;
     const struct msg msg = {
         .type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {data, size}, .flags = flags};
-    feed->busy = true;
+    ask->idle = false;
     ask->numbers[0] += size;
     if (ask->call.d)
         call_send(&ask->call, &msg);
@@ -282,7 +300,7 @@ static void on_taken(struct ask *ask, const struct msg *msg)
 {
     struct feed *feed = (struct feed *)ask;
     (void)msg;
-    feed->busy = false;
+    ask->idle = true;
     if (ask->r->stage == REQUEST_WORKING)
         feed_over(feed);
     else
@@ -292,7 +310,7 @@ static void on_taken(struct ask *ask, const struct msg *msg)
 static ssize_t stdin_write(struct request *r, const char *data, size_t size)
 {
     struct feed *feed = r->op;
-    if (feed->busy)
+    if (!feed->ask.idle)
         return 0;
     size_t part = CAY_MIN(size, (size_t)CAY_MAX_DATA);
     send_piece(feed, data, part, 0);
@@ -302,7 +320,7 @@ static ssize_t stdin_write(struct request *r, const char *data, size_t size)
 static void stdin_finish(struct request *r)
 {
     struct feed *feed = r->op;
-    if (feed->busy)
+    if (!feed->ask.idle)
         return; /* on_taken goes on */
     if (feed->ask.call.d || feed->eof)
         feed_over(feed);
@@ -329,6 +347,7 @@ void proc_stdin(struct request *r)
     struct feed *feed = ask_new(r, sizeof(*feed), 0, on_taken);
     if (!feed)
         return;
+    feed->ask.idle = true;
     feed->ask.audited = true;
     feed->ask.action = AUDIT_STDIN;
     feed->ask.detail.bytes = &feed->ask.numbers[0];

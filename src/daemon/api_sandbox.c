@@ -19,6 +19,7 @@
 /* A thousand sandboxes with many labels each. */
 #define MAX_LIST_BYTES (64u << 20)
 #define DEFAULT_GRACE_MS 10000
+#define MAX_GRACE_MS 600000
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
@@ -108,7 +109,14 @@ static void steer(struct request *r, enum audit_action action, struct msg *reque
     struct cay_error err;
     struct stop_body body = {.grace_ms = DEFAULT_GRACE_MS};
     size_t n = action == AUDIT_STOP ? CAY_COUNT(stop_fields) : 0;
-    if (input_no_query(r, &err) < 0 || input_json(r, stop_fields, n, &body, &err) < 0) {
+    int result = input_no_query(r, &err);
+    if (result == 0)
+        result = input_json(r, stop_fields, n, &body, &err);
+    if (result == 0 && body.grace_ms > MAX_GRACE_MS) {
+        snprintf(r->field, sizeof(r->field), "grace");
+        result = cay_fail(&err, CAY_E_INVALID, "a grace is 10 minutes at most");
+    }
+    if (result < 0) {
         reply_error(r, &err);
         return;
     }
@@ -159,6 +167,7 @@ static const struct opt patch_fields[] = {
 static void done_patch(struct ask *ask, const struct msg *answer)
 {
     (void)answer;
+    ask->answered = true;
     journal_note(ask->r, AUDIT_PATCH, &ask->detail, NULL);
     api_reply_sandbox(ask->r, MHD_HTTP_OK);
 }

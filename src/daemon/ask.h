@@ -8,6 +8,7 @@
 
 #include "audit/audit.h"
 #include "daemon/call.h"
+#include "daemon/journal.h"
 #include "daemon/request.h"
 
 /* A keeper answers in microseconds; one that takes this much longer is stopped or in trouble. */
@@ -15,14 +16,19 @@
 
 struct ask {
     struct call call;
-    struct request *r;
+    struct request *r; /* NULL: its client went away */
     /* Every message but ERROR. */
     void (*message)(struct ask *ask, const struct msg *msg);
     /* An error that is none for this question: true, and it was answered. NULL: none is. */
     bool (*forgive)(struct ask *ask, const struct cay_error *err);
-    bool audited;
+    /* The outcome, once, with or without a client: NULL is a failure. May be NULL. */
+    void (*settle)(struct ask *ask, const struct msg *msg);
+    bool audited;               /* also if the client goes before the answer */
+    struct journal_actor actor; /* who asked, for that case */
     enum audit_action action;
     struct audit_detail detail;
+    bool answered;
+    bool idle;                /* nothing is on its way: a body that comes in pieces has a pause */
     uint64_t pid, numbers[2]; /* for `detail` to point to */
     struct cay_buf out;
 };

@@ -101,7 +101,7 @@ struct cay_exit exec_exit(const struct msg *msg)
 }
 
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
-                struct cay_error *err)
+                struct exec_slot *slot, struct cay_error *err)
 {
     const char *const shell[] = {"sh", "-c", body->shell, NULL};
     const struct audit_detail detail = {
@@ -113,22 +113,37 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
         journal_note(r, AUDIT_REFUSED, &detail, err);
         return -1;
     }
+    if (journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err) < 0)
+        return -1;
     r->d->metrics.execs++;
     pool_busy(r->d->pool, 0);
-    return journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err);
+    *slot = (struct exec_slot){0};
+    if (r->tenant && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT) {
+        *slot = (struct exec_slot){.d = r->d, .tenant = r->tenant};
+        snprintf(slot->id, sizeof(slot->id), "%s", r->id);
+        slot->tenant->execs++;
+    }
+    return 0;
+}
+
+void exec_slot_free(struct exec_slot *slot)
+{
+    if (slot->tenant)
+        slot->tenant->execs--;
+    slot->tenant = NULL;
 }
 
 /* ---- counting what runs in the background ---------------------------------------------------- */
 
 struct vigil {
     struct call call;
-    struct tenant *tenant;
+    struct exec_slot slot;
 };
 
 static void vigil_over(struct call *call)
 {
     struct vigil *vigil = call->data;
-    vigil->tenant->execs--;
+    exec_slot_free(&vigil->slot);
     call_end(call);
     free(vigil);
 }
@@ -147,15 +162,15 @@ static void vigil_lost(struct call *call, const struct cay_error *err)
 
 static const struct call_ops vigil_ops = {.message = vigil_message, .lost = vigil_lost};
 
-void exec_count(struct request *r, pid_t pid)
+void exec_slot_watch(struct exec_slot *slot, pid_t pid)
 {
-    if (!r->tenant || operator_quota(r->d->policy, r->who.tenant)->execs_max == OPERATOR_NO_LIMIT)
-        return; /* nobody asks */
-    struct vigil *vigil = calloc(1, sizeof(*vigil));
-    if (!vigil)
+    struct vigil *vigil = slot->tenant ? calloc(1, sizeof(*vigil)) : NULL;
+    if (!vigil) {
+        exec_slot_free(slot);
         return;
+    }
     const struct msg wait = {.type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = UINT64_MAX};
-    vigil->tenant = r->tenant;
-    vigil->tenant->execs++;
-    call_start(&vigil->call, r->d, r->id, &wait, 0, &vigil_ops, vigil);
+    vigil->slot = *slot;
+    slot->tenant = NULL;
+    call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);
 }

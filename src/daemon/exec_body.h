@@ -24,11 +24,19 @@ int exec_body(struct request *r, bool background, struct exec_body *out, struct 
 struct msg exec_message(const struct exec_body *body);
 /* The exit fields of a MSG_EXIT or MSG_PROC. */
 struct cay_exit exec_exit(const struct msg *msg);
+/* A place among the commands that a tenant may run at once, from the permission to the end of the
+ * process. Zeroed: its tenant has no such limit. */
+struct exec_slot {
+    struct daemon *d;
+    struct tenant *tenant;
+    char id[CAY_MAX_ID];
+};
+
 /* Quota of running commands of the request's tenant, then the audit log. */
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
-                struct cay_error *err);
-
-/* A command that goes on in the background counts for its tenant until it ends. */
-void exec_count(struct request *r, pid_t pid);
+                struct exec_slot *slot, struct cay_error *err);
+void exec_slot_free(struct exec_slot *slot);
+/* It is given back when this process ends; nobody need wait for that. */
+void exec_slot_watch(struct exec_slot *slot, pid_t pid);
 
 #endif

@@ -24,7 +24,7 @@ struct jobs {
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct queue todo, finished;
-    bool stop;
+    bool stop, over;
     struct watch watch; /* of the eventfd that tells the loop */
 };
 
@@ -133,9 +133,9 @@ void jobs_add(struct jobs *jobs, struct job *job)
     pthread_mutex_unlock(&jobs->lock);
     if (more)
         add_worker(jobs);
-    if (jobs->n_threads > 0)
+    if (jobs->n_threads > 0 && !jobs->over)
         return;
-    /* No thread to be had at all: better late than never. */
+    /* No thread to be had at all: better here than never. */
     pthread_mutex_lock(&jobs->lock);
     job = take(&jobs->todo);
     pthread_mutex_unlock(&jobs->lock);
@@ -153,6 +153,8 @@ void jobs_free(struct jobs *jobs)
     pthread_mutex_unlock(&jobs->lock);
     for (int i = 0; i < jobs->n_threads; i++)
         pthread_join(jobs->threads[i], NULL);
+    jobs->n_threads = WORKERS; /* no more: what is added from now on is done at once */
+    jobs->over = true;
     for (struct job *job; (job = take(&jobs->finished));)
         job->done(job);
     int fd = jobs->watch.fd;

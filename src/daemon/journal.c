@@ -138,6 +138,8 @@ static int note(const struct journal_actor *actor, enum audit_action action,
         .detail = detail ? *detail : (struct audit_detail){0},
     };
     entry.detail.peer = actor->peer[0] ? actor->peer : NULL;
+    if (entry.detail.rule && !entry.detail.rule[0])
+        entry.detail.rule = NULL;
     return append(d, &entry, err);
 }
 
@@ -146,6 +148,14 @@ void journal_note_for(const struct journal_actor *actor, enum audit_action actio
 {
     if (actor->d->journal && actor->d->journal->audit)
         note(actor, action, detail, failed, NULL);
+}
+
+int journal_must_for(const struct journal_actor *actor, enum audit_action action,
+                     const struct audit_detail *detail, struct cay_error *err)
+{
+    if (!actor->d->journal || !actor->d->journal->audit)
+        return 0;
+    return note(actor, action, detail, NULL, err);
 }
 
 static int note_request(struct request *r, enum audit_action action,

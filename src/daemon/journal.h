@@ -28,11 +28,13 @@ int journal_must(struct request *r, enum audit_action action, const struct audit
 struct journal_actor {
     struct daemon *d;
     struct identity who;
-    char id[CAY_MAX_ID], peer[96];
+    char id[CAY_MAX_ID], peer[96], rule[96];
 };
 void journal_actor(struct journal_actor *out, const struct request *r);
 void journal_note_for(const struct journal_actor *actor, enum audit_action action,
                       const struct audit_detail *detail, const struct cay_error *failed);
+int journal_must_for(const struct journal_actor *actor, enum audit_action action,
+                     const struct audit_detail *detail, struct cay_error *err);
 /* What the engine or the daemon did by itself. id and labels may be NULL. */
 void journal_engine(struct daemon *d, enum audit_action action, const char *id,
                     const struct audit_detail *detail, char *const *labels);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define MAX_TEXT (4u << 20)
+#define METRICS_TYPE "text/plain; version=0.0.4"
 
 /* Upper ends of the histogram's buckets. */
 static const uint64_t bounds_us[METRICS_BUCKETS] = {250,    500,     1000,    2500,    5000,
@@ -116,6 +117,8 @@ static void add_requests(struct cay_buf *out, const struct metrics *m)
 static void add_tenant(const struct tenant *t, void *data)
 {
     struct cay_buf *out = data;
+    if (!t)
+        return;
     buf_fmt(out, "cay_tenant_sandboxes{tenant=\"%s\"} %llu\n", t->name,
             (unsigned long long)t->sandboxes);
 }
@@ -139,6 +142,13 @@ void metrics_get(struct request *r)
         reply_error(r, &err);
         return;
     }
+    /* What a tenant may know: how much it has itself. */
+    if (!r->is_operator) {
+        head(&out, "cay_tenant_sandboxes", "gauge", "sandboxes that live, by tenant");
+        add_tenant(roster_tenant(r->d->roster, r->who.tenant), &out);
+        reply_text(r, MHD_HTTP_OK, METRICS_TYPE, &out);
+        return;
+    }
     head(&out, "cay_info", "gauge", "the version of the daemon");
     buf_fmt(&out, "cay_info{version=\"%s\"} 1\n", cay_version());
     head(&out, "cay_sandboxes", "gauge", "sandboxes that live");
@@ -150,5 +160,5 @@ void metrics_get(struct request *r)
     head(&out, "cay_tenant_sandboxes", "gauge", "sandboxes that live, by tenant");
     roster_tenants(r->d->roster, add_tenant, &out);
     add_memory(&out);
-    reply_text(r, MHD_HTTP_OK, "text/plain; version=0.0.4", &out);
+    reply_text(r, MHD_HTTP_OK, METRICS_TYPE, &out);
 }

@@ -5,7 +5,10 @@
 #include "daemon/request.h"
 #include "wire/msg.h"
 
-/* Starts a command and answers with its output, as it comes: the OP_EXEC is given. */
-void output_exec(struct request *r, struct msg *request);
+struct exec_slot;
+
+/* Starts a command and answers with its output, as it comes: the OP_EXEC is given. Takes the slot.
+ */
+void output_exec(struct request *r, struct msg *request, struct exec_slot *slot);
 
 #endif

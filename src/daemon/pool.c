@@ -30,6 +30,7 @@ struct kind {
     double wishes;
     uint64_t wished_us;
     size_t ready, making, target;
+    bool hopeless; /* what is made for it does not fit */
 };
 
 struct member {
@@ -64,6 +65,11 @@ static double wishes_now(const struct kind *kind, uint64_t now)
     return kind->wishes * exp2(-(double)(now - kind->wished_us) / HALF_LIFE_US);
 }
 
+static double wanted(const struct kind *kind, uint64_t now)
+{
+    return kind->key && !kind->hopeless ? wishes_now(kind, now) : 0;
+}
+
 static void kind_done(struct kind *kind)
 {
     free(kind->key);
@@ -88,6 +94,7 @@ static int kind_init(struct kind *kind, const char *key, const struct cay_spec *
         .pids = spec->pids,
         .disk = spec->disk,
         .inodes = spec->inodes,
+        .fds = spec->fds,
     };
     return 0;
 }
@@ -122,14 +129,14 @@ static void share_out(struct pool *pool)
     struct kind *most = NULL;
     for (size_t i = 0; i < pool->n_kinds; i++) {
         struct kind *kind = &pool->kinds[i];
-        double wishes = kind->key ? wishes_now(kind, now) : 0;
+        double wishes = wanted(kind, now);
         all += wishes;
-        if (kind->key && (!most || wishes > wishes_now(most, now)))
+        if (wishes > 0 && (!most || wishes > wishes_now(most, now)))
             most = kind;
     }
     for (size_t i = 0; i < pool->n_kinds; i++) {
         struct kind *kind = &pool->kinds[i];
-        double wishes = kind->key ? wishes_now(kind, now) : 0;
+        double wishes = wanted(kind, now);
         kind->target = all > 0 ? (size_t)(wishes / all * (double)places) : 0;
         /* Whoever was wished for lately has one at least, while there are places. */
         if (kind->target == 0 && wishes > 0.5 && given < places)
@@ -214,6 +221,12 @@ static void start_done(struct job *job)
     if (!pool) {
         prepare_free(m->prepared);
         free(m);
+        return;
+    }
+    /* A key may tell of something that a copy of the spec without its paths does not have. */
+    if (m->started == 0 && !prepare_fits(m->prepared, m->kind->key)) {
+        m->kind->hopeless = true;
+        prepare_free(take_out(m));
         return;
     }
     if (m->started == 0) {
@@ -302,12 +315,9 @@ static void on_refill(struct timer *timer)
 
 /* ---- for others ------------------------------------------------------------------------------ */
 
-struct prepared *pool_take(struct pool *pool, const struct cay_spec *spec)
+struct prepared *pool_take(struct pool *pool, const char *key, const struct cay_spec *spec)
 {
-    char key[CREATE_KEY_SIZE];
-    if (!pool || pool->d->settings.pool == 0)
-        return NULL;
-    if (create_key(pool->d->cay, spec, key, NULL) < 0 || !key[0])
+    if (!pool || pool->d->settings.pool == 0 || !key[0])
         return NULL;
     struct kind *kind = find_kind(pool, key, spec);
     if (!kind)

@@ -12,8 +12,8 @@
 
 int pool_open(struct daemon *d, struct pool **out, struct cay_error *err);
 void pool_close(struct pool *pool);
-/* A ready one for specs like this, or NULL; counts the wish either way. */
-struct prepared *pool_take(struct pool *pool, const struct cay_spec *spec);
+/* A ready one for specs of this key (create_key), or NULL; counts the wish either way. */
+struct prepared *pool_take(struct pool *pool, const char *key, const struct cay_spec *spec);
 size_t pool_ready(const struct pool *pool);
 /* Creates at work, or (0) something else that should be fast: refilling waits for a quiet moment.
  */

@@ -246,7 +246,8 @@ void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd)
     r->c->request = r;
     r->route_index = METRICS_ROUTES - 1;
     d->metrics.in_flight++;
-    /* Each takes memory of the connection, and libmicrohttpd has no good answer when that is gone. */
+    /* Each takes memory of the connection, and libmicrohttpd has no good answer when that is gone.
+     */
     size_t parameters = 0;
     for (const char *at = uri; (at = strchr(at, '&')); at++)
         parameters++;

@@ -25,11 +25,12 @@ struct entry {
     struct entry *next;
     struct tenant *tenant;
     uint64_t memory, cpus, disk;
-    char **labels; /* "K=V"; owned; NULL: none */
-    bool ended;    /* only its record is left, and counts as that */
-    bool expected; /* being made by us: its directory is no news */
-    bool leaving;  /* being removed by a client, who will be noted for it */
-    bool suspect;  /* a job looks whether it still lives */
+    char **labels;   /* "K=V"; owned; NULL: none */
+    bool ended;      /* only its record is left, and counts as that */
+    unsigned makers; /* creates at work on it: until one succeeds, its directory is no news */
+    bool made;       /* one of them has */
+    bool leaving;    /* being removed by a client, who will be noted for it */
+    bool suspect;    /* a job looks whether it still lives */
     char id[CAY_MAX_ID];
 };
 
@@ -142,6 +143,12 @@ static struct entry *add(struct roster *roster, const char *id, const struct cay
     return *at = entry;
 }
 
+/* It is there, whether or not somebody else still tries to make it. */
+static bool settled(const struct entry *entry)
+{
+    return entry->made || !entry->makers;
+}
+
 /* It takes nothing of its tenant's any more. */
 static void let_go(struct roster *roster, struct entry *entry)
 {
@@ -219,22 +226,47 @@ static int check_rate(const struct operator_policy *policy, struct tenant *tenan
     return 0;
 }
 
+static uint64_t beyond(uint64_t wanted, uint64_t had)
+{
+    return wanted > had ? wanted - had : 0;
+}
+
+/* What it takes of its tenant's, from now on. */
+static void count(struct entry *entry, uint64_t memory, uint64_t cpus, uint64_t disk)
+{
+    struct tenant *owner = entry->tenant;
+    owner->memory += memory - entry->memory;
+    owner->cpus += cpus - entry->cpus;
+    owner->disk += disk - entry->disk;
+    entry->memory = memory;
+    entry->cpus = cpus;
+    entry->disk = disk;
+}
+
 int roster_reserve(struct daemon *d, const char *tenant, const char *id,
-                   const struct cay_spec *spec, struct operator_refusal *why, struct cay_error *err)
+                   const struct cay_spec *spec, bool *held, struct operator_refusal *why,
+                   struct cay_error *err)
 {
     struct tenant *owner = roster_tenant(d->roster, tenant);
     struct entry **at = find(d->roster, id);
     if (!owner)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
-    if (*at && !(*at)->ended)
-        return 0; /* it is there already, and counted */
+    struct entry *there = *at;
+    if (there && there->leaving)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "'%s' is being removed; try again", id);
+    if (there && !there->ended && !there->makers)
+        return 0; /* it is there, and counted */
+    /* Several may be at work on one id, with different specs: room for the largest is held. */
+    bool shared = there && there->makers;
     const struct {
         const char *key;
         uint64_t used, more;
     } quotas[] = {
-        {"sandboxes_max", owner->sandboxes, 1},        {"ended_max", owner->ended, 1},
-        {"memory_total", owner->memory, spec->memory}, {"cpus_total", owner->cpus, spec->cpus},
-        {"disk_total", owner->disk, spec->disk},
+        {"sandboxes_max", owner->sandboxes, !shared},
+        {"ended_max", owner->ended, !shared},
+        {"memory_total", owner->memory, beyond(spec->memory, shared ? there->memory : 0)},
+        {"cpus_total", owner->cpus, beyond(spec->cpus, shared ? there->cpus : 0)},
+        {"disk_total", owner->disk, beyond(spec->disk, shared ? there->disk : 0)},
     };
     for (size_t i = 0; i < CAY_COUNT(quotas); i++)
         if (operator_check_quota(d->policy, tenant, quotas[i].key, quotas[i].used, quotas[i].more,
@@ -242,12 +274,15 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
             return -1;
     if (check_rate(d->policy, owner, why, err) < 0)
         return -1;
-    if (*at)
+    if (there && there->ended)
         return 0; /* its record is in the way, and the engine will say so */
-    struct entry *entry = add(d->roster, id, spec);
+    struct entry *entry = there ? there : add(d->roster, id, spec);
     if (!entry)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
-    entry->expected = true;
+    count(entry, CAY_MAX(entry->memory, spec->memory), CAY_MAX(entry->cpus, spec->cpus),
+          CAY_MAX(entry->disk, spec->disk));
+    entry->makers++;
+    *held = true;
     return 0;
 }
 
@@ -261,21 +296,28 @@ void roster_leaving(struct roster *roster, const char *id, bool leaving)
 void roster_removed(struct roster *roster, const char *id)
 {
     struct entry **at = find(roster, id);
-    if (*at && !(*at)->expected)
+    if (*at && settled(*at))
         drop(roster, at);
 }
 
-void roster_confirm(struct roster *roster, const char *id)
+void roster_confirm(struct roster *roster, const char *id, const struct cay_spec *spec)
 {
     struct entry *entry = *find(roster, id);
-    if (entry)
-        entry->expected = false;
+    if (!entry || !entry->makers)
+        return;
+    entry->makers--;
+    if (spec) {
+        count(entry, spec->memory, spec->cpus, spec->disk);
+        free_labels(entry->labels);
+        entry->labels = copy_labels(spec->labels);
+    }
+    entry->made = true;
 }
 
 void roster_cancel(struct roster *roster, const char *id)
 {
     struct entry **at = find(roster, id);
-    if (*at && (*at)->expected)
+    if (*at && (*at)->makers && --(*at)->makers == 0 && !(*at)->made)
         drop(roster, at);
 }
 
@@ -336,7 +378,7 @@ static void on_run(struct roster *roster, const struct inotify_event *event)
             journal_engine(roster->d, AUDIT_CREATE, event->name,
                            &(struct audit_detail){.reason = "made without the daemon"},
                            entry->labels);
-    } else if (*at && !(*at)->expected && !(*at)->ended) {
+    } else if (*at && settled(*at) && !(*at)->ended) {
         has_ended(roster, at, 0);
     }
 }
@@ -405,7 +447,7 @@ static bool lives(const struct cay *cay, const char *id)
 
 static void look_at(struct roster *roster, struct entry *entry)
 {
-    if (entry->ended || entry->expected || entry->suspect || lives(roster->d->cay, entry->id))
+    if (entry->ended || !settled(entry) || entry->suspect || lives(roster->d->cay, entry->id))
         return;
     struct look *look = calloc(1, sizeof(*look));
     if (!look)
@@ -450,7 +492,7 @@ static void scan(struct roster *roster)
 {
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct entry **at = &roster->buckets[i]; *at;)
-            if (!(*at)->expected && ((*at)->ended || !lives(roster->d->cay, (*at)->id)))
+            if (settled(*at) && ((*at)->ended || !lives(roster->d->cay, (*at)->id)))
                 drop(roster, at);
             else
                 at = &(*at)->next;

@@ -32,13 +32,13 @@ void roster_tenant_of(const char *id, char out[static CAY_MAX_TENANT]);
 
 /*
  * Room for one more sandbox of this spec, held from now on: before it is made. The rule that says
- * no is in `why`. Then one of the other two.
+ * no is in `why`. If `held`, then one of the other two.
  */
 int roster_reserve(struct daemon *d, const char *tenant, const char *id,
-                   const struct cay_spec *spec, struct operator_refusal *why,
+                   const struct cay_spec *spec, bool *held, struct operator_refusal *why,
                    struct cay_error *err);
-/* It is there. */
-void roster_confirm(struct roster *roster, const char *id);
+/* It is there; `spec` is what it was made from, NULL: it was there before. */
+void roster_confirm(struct roster *roster, const char *id, const struct cay_spec *spec);
 /* It was not made after all. */
 void roster_cancel(struct roster *roster, const char *id);
 

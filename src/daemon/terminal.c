@@ -252,7 +252,7 @@ static void on_ready(struct watch *watch, uint32_t events)
     if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
         return;
     char *room = buf_room(&t->read, READ_SIZE);
-    ssize_t n = room ? recv(t->sock, room, READ_SIZE, MSG_DONTWAIT) : -1;
+    ssize_t n = room ? recv(t->sock, room, READ_SIZE, MSG_DONTWAIT) : 0;
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         terminal_free(t);
         return;
@@ -315,8 +315,11 @@ static void probe_message(struct call *call, const struct msg *msg)
         return;
     }
     call_end(call);
-    journal_note(r, AUDIT_STDIN, &(struct audit_detail){.pid = &t->pid, .reason = "attached"},
-                 NULL);
+    if (journal_must(r, AUDIT_STDIN, &(struct audit_detail){.pid = &t->pid, .reason = "attached"},
+                     &err) < 0) {
+        reply_error(r, &err);
+        return;
+    }
     reply_upgrade(r, "websocket", t->accept, on_upgraded);
 }
 
@@ -377,6 +380,8 @@ void terminal_attach(struct request *r)
     int result = input_query(r, parameters, CAY_COUNT(parameters), &query, &err);
     if (result == 0)
         result = handshake(r, accept, &err);
+    if (result == 0)
+        result = journal_ready(r->d, &err);
     if (result == 0 && !(t = calloc(1, sizeof(*t))))
         result = cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
     if (result < 0) {

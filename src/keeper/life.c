@@ -187,6 +187,8 @@ static void on_init_dead(struct watch *watch, uint32_t events)
 
 static void kill_all(struct keeper *k)
 {
+    timer_clear(&k->loop, &k->ttl_timer);
+    timer_clear(&k->loop, &k->idle_timer);
     k->phase = PHASE_KILLING;
     timer_clear(&k->loop, &k->grace_timer);
     cgroup_kill(&k->cgroup); /* where there are none, the death of init takes all others along */
@@ -229,8 +231,7 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
     if (k->phase >= PHASE_KILLING)
         return;
     if (k->phase == PHASE_UP) {
-        timer_clear(&k->loop, &k->ttl_timer);
-        timer_clear(&k->loop, &k->idle_timer);
+        /* The timers stay: a grace must not be longer than the life that is left. */
         bool paused = k->state == CAY_STATE_PAUSED;
         if (grace_ms)
             ask_to_end(k);

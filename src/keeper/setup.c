@@ -31,8 +31,15 @@ struct parts {
 
 static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
-    if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0 ||
-        mounts_open(&k->spec.spec, k->cay.privileged, &parts->mounts, err) < 0)
+    const struct cay_spec *spec = &k->spec.spec;
+    if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0)
+        return -1;
+    /* A tenant's directory was resolved and judged by the daemon: it must still be that one. */
+    if (strchr(spec->id, '~') && !k->parked && strncmp(spec->image, "dir:", 4) == 0 &&
+        strcmp(parts->image.layers[0].lower, spec->image + 4) != 0)
+        return cay_fail(err, CAY_E_DENIED, "image %s is reached through a symbolic link",
+                        spec->image);
+    if (mounts_open(&k->spec.spec, k->cay.privileged, &parts->mounts, err) < 0)
         return -1;
     for (size_t i = 0; i < parts->image.n_layers; i++)
         parts->overlays[i] = (struct jail_overlay){
