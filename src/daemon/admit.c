@@ -158,6 +158,7 @@ static int identify(struct request *r, struct cay_error *err)
     static const char scheme[] = "Bearer ";
     struct cay_error why;
     const char *header = request_header(r, "Authorization");
+    r->c->by_token = false;
     if (!header && is_owner(r->c)) {
         /* The socket is its owner's alone: who can open it can do all of this without us. */
         snprintf(r->who.name, sizeof(r->who.name), "operator");
@@ -177,7 +178,8 @@ static int identify(struct request *r, struct cay_error *err)
     if (tokens_find(r->d->tokens, header + strlen(scheme), cay_wall_ms(), &r->who, err) < 0)
         return -1;
     r->is_operator = r->who.tenant[0] == 0;
-    return 0;
+    r->c->by_token = token_hash(header + strlen(scheme), r->c->token, err) == 0;
+    return r->c->by_token ? 0 : -1;
 }
 
 static int check_scope(struct request *r, struct cay_error *err)

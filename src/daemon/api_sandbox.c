@@ -357,16 +357,28 @@ void sandbox_list(struct request *r)
 
 /* ---- spec, remove ---------------------------------------------------------------------------- */
 
+struct spec_errand {
+    struct errand errand;
+    bool values; /* of the environment: for who could print them inside */
+};
+
 static void spec_work(struct errand *e)
 {
-    struct cay_sandbox *sandbox = NULL;
-    autofree char *json = NULL;
-    e->result = cay_get(e->d->cay, e->id, &sandbox, &e->err);
-    if (e->result == 0)
-        e->result = cay_inspect(sandbox, &json, &e->err);
-    if (e->result == 0)
-        buf_fmt(&e->out, "%s\n", json);
-    cay_sandbox_free(sandbox);
+    autospec struct spec spec = {0};
+    const char *names[CAY_MAX_FIELDS];
+    size_t n = 0;
+    e->result = sandbox_spec(e->d->cay, e->id, &spec, &e->err);
+    if (e->result < 0)
+        return;
+    if (!((struct spec_errand *)e)->values) {
+        for (const char *const *v = spec.spec.env; v && *v && n + 1 < CAY_COUNT(names); v++)
+            names[n++] = opt_strndup(&e->arena, *v, strcspn(*v, "="));
+        names[n] = NULL;
+        spec.spec.env = names;
+    }
+    buf_str(&e->out, "{");
+    spec_json(&spec.spec, &e->out);
+    buf_str(&e->out, "}\n");
 }
 
 void sandbox_get_spec(struct request *r)
@@ -376,9 +388,11 @@ void sandbox_get_spec(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct errand *e = errand_new(r, sizeof(*e), MAX_LIST_BYTES, spec_work);
-    if (e)
-        errand_go(e, r);
+    struct spec_errand *e = errand_new(r, sizeof(*e), MAX_LIST_BYTES, spec_work);
+    if (!e)
+        return;
+    e->values = r->who.scopes & SCOPE_EXEC;
+    errand_go(&e->errand, r);
 }
 
 struct removal {

@@ -21,6 +21,9 @@
 /* Under a load that never ends, the pool is refilled all the same, a bit at a time. */
 #define HUNGRY_US 500000
 #define RETRY_US 2000000
+/* So many are made as fast as can be; the rest one by one, so that nobody notices. */
+#define FIRST 8
+#define UNHURRIED_US 40000
 
 /* One kind of spec: everything that cannot be set late is equal. */
 struct kind {
@@ -199,7 +202,7 @@ static void on_news(struct watch *watch, uint32_t events)
         member->kind->making--;
         pool->n_ready++;
         member->kind->ready++;
-        plan_refill(pool, 0);
+        plan_refill(pool, pool->n_ready >= FIRST ? UNHURRIED_US : 0);
         return;
     }
     log_event(LOG_WARNING, "a sandbox of the pool is lost", "error", err.text);
@@ -295,7 +298,7 @@ static void on_refill(struct timer *timer)
         plan_refill(pool, HUNGRY_US);
         return;
     }
-    if (pool->busy > 0)
+    if (pool->busy > 0 || pool->n_ready >= FIRST)
         at_once = 1;
     share_out(pool);
     while (pool->n_making < at_once) {

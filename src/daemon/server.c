@@ -28,6 +28,8 @@
 /* From the end of a request to the headers of the next: also what a slow first line may take. */
 #define QUIET_US 30000000
 #define TICK_US 1000000
+/* Ticks between two looks whether tokens are still good. */
+#define TOKEN_TICKS 5
 
 struct listener {
     struct server *server;
@@ -46,6 +48,7 @@ struct server {
     struct connection *connections; /* newest first */
     size_t n_connections;
     struct timer tick;
+    uint64_t ticks;
     char socket_path[108]; /* ours to remove; empty: not */
 };
 
@@ -104,6 +107,23 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 
 static void run(struct listener *listener);
 
+/* Streams and terminals end with the token that opened them. */
+static void check_tokens(struct server *server)
+{
+    struct daemon *d = server->d;
+    struct cay_error err;
+    uint64_t now = cay_wall_ms();
+    if (tokens_refresh(d->settings.tokens, &d->tokens, &err) < 0)
+        log_event(LOG_WARNING, "the tokens cannot be read again", "error", err.text);
+    for (struct connection *c = server->connections; c; c = c->next) {
+        if (c->cut || !c->by_token || tokens_hold(d->tokens, c->token, now))
+            continue;
+        if (c->request)
+            request_abandon(c->request);
+        connection_cut(c);
+    }
+}
+
 /* Clients that send their headers a byte at a time, or nothing: the next request does not come. */
 static void on_tick(struct timer *timer)
 {
@@ -113,6 +133,8 @@ static void on_tick(struct timer *timer)
         if (!c->cut && (c->quiet_since_us ? now - c->quiet_since_us > QUIET_US
                                           : c->request && request_crawls(c->request)))
             connection_cut(c);
+    if (++server->ticks % TOKEN_TICKS == 0)
+        check_tokens(server);
     /* Out of descriptors, libmicrohttpd stops to accept, and goes on when it is called again. */
     for (size_t i = 0; i < server->n; i++)
         run(&server->listeners[i]);

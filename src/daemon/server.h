@@ -19,6 +19,8 @@ struct connection {
     struct request *request; /* that is at work, from its first line on */
     uint64_t quiet_since_us; /* no request has whole headers; 0: one has */
     int fd;
+    unsigned char token[32]; /* hash of the token of its last request */
+    bool by_token;
     bool local; /* over the unix socket */
     bool cut;   /* we are closing it */
 };

@@ -11,7 +11,10 @@
 #include <string.h>
 
 #define CONFIG_PATH "/etc/cay/cayd.conf"
-#define DEFAULT_POOL 8
+/* Each costs a megabyte or two: less than one percent of the machine, and enough for a burst. */
+#define POOL_SHARE (192ull << 20)
+#define POOL_LEAST 8
+#define POOL_MOST 128
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_DRAIN_MS 10000
 #define DEFAULT_AUDIT_SIZE (64u << 20)
@@ -32,7 +35,8 @@ const struct opt settings_options[] = {
         "a name by which clients reach the daemon, besides addresses and localhost", .max = 64),
     OPT("origins", 0, OPT_STRV, AT(origins), "URL", "a web origin whose pages may call the daemon",
         .max = 64),
-    OPT("pool", 0, OPT_COUNT, AT(pool), "N", "sandboxes kept ready; 0: none; default: 8",
+    OPT("pool", 0, OPT_COUNT, AT(pool), "N",
+        "sandboxes kept ready; 0: none; default: one for each 192 MiB of the machine, 8 to 128",
         .extra = AT(has_pool)),
     OPT("connections", 0, OPT_COUNT, AT(connections), "N", "connections at once; default: 4096",
         .nonzero = true),
@@ -46,10 +50,16 @@ const struct opt settings_options[] = {
 };
 const size_t settings_options_count = CAY_COUNT(settings_options);
 
+static uint64_t default_pool(void)
+{
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return CAY_MAX(POOL_LEAST, CAY_MIN(POOL_MOST, memory / POOL_SHARE));
+}
+
 static int fill_defaults(struct settings *s, struct cay_error *err)
 {
     if (!s->has_pool)
-        s->pool = DEFAULT_POOL;
+        s->pool = default_pool();
     if (!s->connections)
         s->connections = DEFAULT_CONNECTIONS;
     if (!s->drain_ms)

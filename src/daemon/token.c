@@ -434,6 +434,16 @@ int tokens_find(const struct tokens *tokens, const char *bearer, uint64_t now_ms
     return 0;
 }
 
+bool tokens_hold(const struct tokens *tokens, const unsigned char hash[32], uint64_t now_ms)
+{
+    for (size_t i = 0; i < tokens_count(tokens); i++) {
+        const struct token *token = tokens_at(tokens, i);
+        if (gnutls_memcmp(token->hash, hash, sizeof(token->hash)) == 0)
+            return !token->expires_ms || token->expires_ms > now_ms;
+    }
+    return false;
+}
+
 int token_make(char text[TOKEN_TEXT], unsigned char hash[32], struct cay_error *err)
 {
     unsigned char secret[HASH_SIZE];

@@ -82,6 +82,8 @@ const struct token *tokens_at(const struct tokens *tokens, size_t index); /* bor
 int tokens_find(const struct tokens *tokens, const char *bearer, uint64_t now_ms,
                 struct identity *out, struct cay_error *err);
 
+/* Whether the token of this hash is still known and has not expired. */
+bool tokens_hold(const struct tokens *tokens, const unsigned char hash[32], uint64_t now_ms);
 /* A new token and the hash that is kept of it. */
 int token_make(char text[TOKEN_TEXT], unsigned char hash[32], struct cay_error *err);
 int token_hash(const char *text, unsigned char hash[32], struct cay_error *err);
