@@ -12,6 +12,9 @@
  *   routes.c    the table of routes
  *   input.c     bodies and queries into structs, by option tables
  *   call.c      talking to keepers and file workers without blocking
+ *   ask.c       requests that are one question to a keeper
+ *   errand.c    requests that a worker answers (jobs.c)
+ *   journal.c   the audit log, and the events that are made of it
  *   roster.c    the sandboxes that live, for quotas, metrics and events
  *   pool.c      sandboxes made ahead
  *   api_*.c     the handlers, a family each

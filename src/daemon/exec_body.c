@@ -85,21 +85,6 @@ struct msg exec_message(const struct exec_body *body)
     };
 }
 
-struct cay_exit exec_exit(const struct msg *msg)
-{
-    return (struct cay_exit){
-        .pid = (pid_t)msg->pid,
-        .exit_code = (int)msg->exit_code,
-        .signal = (int)msg->signal,
-        .timed_out = msg->flags & MSG_F_TIMED_OUT,
-        .oom = msg->flags & MSG_F_OOM,
-        .truncated = msg->flags & MSG_F_TRUNCATED,
-        .duration_us = msg->duration_us,
-        .cpu_us = msg->cpu_us,
-        .peak_memory = msg->peak_memory,
-    };
-}
-
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
                 struct exec_slot *slot, struct cay_error *err)
 {

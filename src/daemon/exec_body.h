@@ -22,8 +22,6 @@ struct exec_body {
 int exec_body(struct request *r, bool background, struct exec_body *out, struct cay_error *err);
 /* The request to the keeper; borrows. */
 struct msg exec_message(const struct exec_body *body);
-/* The exit fields of a MSG_EXIT or MSG_PROC. */
-struct cay_exit exec_exit(const struct msg *msg);
 /* A place among the commands that a tenant may run at once, from the permission to the end of the
  * process. Zeroed: its tenant has no such limit. */
 struct exec_slot {

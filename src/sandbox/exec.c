@@ -23,9 +23,9 @@ struct cay_proc {
     char *chunk;
 };
 
-static void take_exit(const struct msg *msg, struct cay_exit *out)
+struct cay_exit exec_exit(const struct msg *msg)
 {
-    *out = (struct cay_exit){
+    return (struct cay_exit){
         .pid = (pid_t)msg->pid,
         .exit_code = (int)msg->exit_code,
         .signal = (int)msg->signal,
@@ -242,7 +242,7 @@ static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_e
     case MSG_EXIT:
         proc->over = true;
         *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
-        take_exit(msg, &out->exit);
+        out->exit = exec_exit(msg);
         return 1;
     case MSG_OK:
         proc->over = true;
@@ -434,7 +434,7 @@ int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct
     const struct msg request = {.type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = timeout_ms};
     if (sandbox_call(sandbox, &request, &chan, &answer, err) < 0)
         return -1;
-    take_exit(&answer, out);
+    *out = exec_exit(&answer);
     msg_done(&answer);
     chan_done(&chan);
     return 0;
@@ -459,7 +459,7 @@ static void take_proc(const struct msg *msg, struct cay_proc_info *out)
         .output_start = msg->offset,
         .output_end = msg->end,
     };
-    take_exit(msg, &out->exit);
+    out->exit = exec_exit(msg);
     snprintf(out->command, sizeof(out->command), "%s", msg->text ? msg->text : "");
 }
 
