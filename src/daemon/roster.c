@@ -257,16 +257,16 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     if (there && !there->ended && !there->makers)
         return 0; /* it is there, and counted */
     /* Several may be at work on one id, with different specs: room for the largest is held. */
-    bool shared = there && there->makers;
+    const struct entry *shared = there && there->makers ? there : NULL;
     const struct {
         const char *key;
         uint64_t used, more;
     } quotas[] = {
         {"sandboxes_max", owner->sandboxes, !shared},
         {"ended_max", owner->ended, !shared},
-        {"memory_total", owner->memory, beyond(spec->memory, shared ? there->memory : 0)},
-        {"cpus_total", owner->cpus, beyond(spec->cpus, shared ? there->cpus : 0)},
-        {"disk_total", owner->disk, beyond(spec->disk, shared ? there->disk : 0)},
+        {"memory_total", owner->memory, beyond(spec->memory, shared ? shared->memory : 0)},
+        {"cpus_total", owner->cpus, beyond(spec->cpus, shared ? shared->cpus : 0)},
+        {"disk_total", owner->disk, beyond(spec->disk, shared ? shared->disk : 0)},
     };
     for (size_t i = 0; i < CAY_COUNT(quotas); i++)
         if (operator_check_quota(d->policy, tenant, quotas[i].key, quotas[i].used, quotas[i].more,
