@@ -69,7 +69,7 @@ def test_example_of_the_settings_names_them_all_and_loads(tmp_path):
                               stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (0, "")
     # A setting that is told as it is by default, is.
-    assert "pool = 8\n" in text and "default: 8" in page
+    assert "connections = 4096\n" in text and "default: 4096" in page
 
 
 def test_installed_daemon_finds_its_keeper(installed):
