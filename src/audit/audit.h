@@ -112,6 +112,9 @@ struct audit_options {
  */
 int audit_open(const char *dir, const struct audit_options *options, struct audit **out,
                struct cay_error *err);
+/* The last entry, and when the one was written that was the last when the journal was opened (wall
+ * clock; 0: there was none). For the thread that appends. */
+uint64_t audit_last(const struct audit *audit, uint64_t *before_ms);
 /* Syncs and closes. NULL is fine. */
 void audit_close(struct audit *audit);
 

@@ -19,6 +19,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
+/* A second. The daemon that calls us holds a lock of its own, and has waited for who held that. */
+#define LOCK_TRIES 34
+#define LOCK_PAUSE_NS 30000000
+
 #define NEXT_FILE "audit.new"
 
 static uint64_t real_time_us(void)
@@ -288,13 +292,14 @@ static int open_dir(const char *path, struct cay_error *err)
     if (st.st_uid != geteuid() || (st.st_mode & 022))
         return cay_fail(err, CAY_E_DENIED, "%s belongs to somebody else or is writable by others",
                         path);
-    /* A daemon that was killed while it forked leaves the lock to a child for a moment. */
-    for (int i = 0; i < 10; i++) {
+    /* A daemon that was killed leaves the lock to a child on its way to be another program, or to a
+     * thread of its own that waits for the disk. */
+    for (int i = 0; i < LOCK_TRIES; i++) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
             return steal_fd(&fd);
         if (errno != EWOULDBLOCK)
             break;
-        nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
     }
     if (errno == EWOULDBLOCK)
         return cay_fail(err, CAY_E_CONFLICT, "another daemon writes the audit log %s", path);
@@ -342,6 +347,12 @@ int audit_open(const char *dir, const struct audit_options *options, struct audi
     }
     *out = audit;
     return 0;
+}
+
+uint64_t audit_last(const struct audit *audit, uint64_t *before_ms)
+{
+    *before_ms = audit->before_ms;
+    return audit->seq;
 }
 
 void audit_close(struct audit *audit)

@@ -28,6 +28,7 @@ struct audit {
     struct cay_buf line;
 
     uint64_t size;      /* of the current file; whatever is beyond is not ours */
+    uint64_t before_ms; /* when the last line before us was written */
     uint64_t first;     /* seq of its first line; 0: it is empty */
     uint64_t rotate_at; /* size at which to rotate next */
     bool torn;          /* a failed write may have left bytes beyond `size` */

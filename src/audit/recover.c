@@ -42,7 +42,7 @@ static int64_t newline_before(int fd, uint64_t end)
 /* The last good line of a file. */
 struct last {
     uint64_t end; /* after its newline; 0: there is none */
-    uint64_t seq;
+    uint64_t seq, time_ms;
     char hash[AUDIT_HASH];
     bool whole; /* nothing but a piece without newline is behind it */
 };
@@ -59,6 +59,7 @@ static bool good_line(int fd, uint64_t start, uint64_t end, struct cay_buf *buf,
         audit_line_parse(room, size, &line, NULL) < 0)
         return false;
     out->seq = line.seq;
+    out->time_ms = line.time_ms;
     return true;
 }
 
@@ -197,6 +198,7 @@ int audit_recover(struct audit *audit, struct cay_error *err)
         return -1;
     const struct last *end = last.end ? &last : &older;
     audit->seq = end->end ? end->seq : 0;
+    audit->before_ms = end->end ? end->time_ms : 0;
     memcpy(audit->hash, end->end ? end->hash : AUDIT_NO_HASH, AUDIT_HASH);
     if (fstat(fd, &st) < 0)
         return cay_fail_errno(err, errno, "cannot look at the audit log");

@@ -252,19 +252,6 @@ uint64_t journal_before_ms(const struct journal *journal)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* {"seq":N,"time":"...": the beginning of every line. */
-static int take_last(const char *line, size_t size, void *data)
-{
-    struct journal *journal = data;
-    unsigned long long seq = 0;
-    char head[96], when[48] = "";
-    snprintf(head, sizeof(head), "%.*s", (int)CAY_MIN(size, sizeof(head) - 1), line);
-    if (sscanf(head, "{\"seq\":%20llu,\"time\":\"%40[^\"]", &seq, when) == 2 &&
-        audit_time_parse(when, &journal->before_ms, NULL) == 0)
-        journal->last = seq;
-    return 0;
-}
-
 int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
 {
     struct journal *journal = calloc(1, sizeof(*journal));
@@ -281,8 +268,7 @@ int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
         return -1;
     }
     if (journal->audit)
-        audit_query(journal->dir, &(struct audit_query){.limit = 1, .last = true, .no_index = true},
-                    take_last, journal, NULL);
+        journal->last = audit_last(journal->audit, &journal->before_ms);
     *out = journal;
     return 0;
 }

@@ -32,7 +32,8 @@
 
 #define EXIT_ERROR 125
 #define MAX_LISTENERS 16
-#define LOCK_TRIES 100
+#define LOCK_TRIES 30
+#define DYING_TRIES 1500
 #define LOCK_PAUSE_NS 10000000
 /* While draining: are they done? */
 #define DRAIN_LOOK_US 20000
@@ -158,6 +159,26 @@ static int watch_signals(struct daemon *d, struct signals *signals, struct cay_e
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
+/* Whether who holds the lock is on its way out: gone but for a child that is about to become a
+ * keeper, or killed and still waiting for the disk in some thread. */
+static bool is_dying(int lock)
+{
+    char text[2048], path[64];
+    int pid = 0;
+    ssize_t n = pread(lock, text, 15, 0);
+    text[CAY_MAX(n, 0)] = 0;
+    if (sscanf(text, "%d", &pid) != 1)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    if (cay_read_file_at(AT_FDCWD, path, text, sizeof(text)) < 0)
+        return true;
+    const char *state = strstr(text, "\nState:\t");
+    const char *own = strstr(text, "\nSigPnd:\t"), *shared = strstr(text, "\nShdPnd:\t");
+    unsigned long long kill = 1ull << (SIGKILL - 1);
+    return (state && strchr("ZX", state[8])) || (own && (strtoull(own + 9, NULL, 16) & kill)) ||
+           (shared && (strtoull(shared + 9, NULL, 16) & kill));
+}
+
 /* Two daemons on one state directory would each keep half of the quotas. The lock belongs to the
  * open file, goes with the process, and survives an upgrade. */
 static int lock_state(struct daemon *d, int *lock, struct cay_error *err)
@@ -167,11 +188,21 @@ static int lock_state(struct daemon *d, int *lock, struct cay_error *err)
     autofd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot open %s", path);
-    if (status_lock(fd) < 0)
+    int locked = status_lock(fd);
+    for (int i = 0; locked < 0 && i < (is_dying(fd) ? DYING_TRIES : LOCK_TRIES); i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+        locked = status_lock(fd);
+    }
+    if (locked < 0)
         return cay_fail(
             err, CAY_E_CONFLICT,
             "another cayd serves %s; stop it, or give this one a --state-dir of its own",
             d->cay->state_path);
+    /* Who we are is for who waits for us to be gone; a full disk is no reason not to start. */
+    char text[16];
+    int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+    if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
+        log_event(LOG_WARNING, "cannot write the lock file", "path", path);
     *lock = steal_fd(&fd);
     return 0;
 }
