@@ -21,7 +21,8 @@
 /* Under a load that never ends, the pool is refilled all the same, a bit at a time. */
 #define HUNGRY_US 500000
 #define RETRY_US 2000000
-/* So many are made as fast as can be; the rest one by one, so that nobody notices. */
+/* So many, and as many as were wished for lately, are made as fast as can be; the rest one by one,
+ * so that nobody notices. */
 #define FIRST 8
 #define UNHURRIED_US 40000
 
@@ -158,6 +159,18 @@ static void plan_refill(struct pool *pool, uint64_t in_us)
         timer_set(&pool->d->loop, &pool->refill, cay_now_us() + in_us);
 }
 
+/* Whether some kind has less than what is likely to be asked for next. */
+static bool in_hurry(const struct pool *pool)
+{
+    uint64_t now = cay_now_us();
+    for (size_t i = 0; i < pool->n_kinds; i++) {
+        const struct kind *kind = &pool->kinds[i];
+        if (kind->ready < kind->target && (double)kind->ready < wanted(kind, now))
+            return true;
+    }
+    return pool->n_ready < FIRST;
+}
+
 /* Out of the pool; what it holds is given back. */
 static struct prepared *take_out(struct member *member)
 {
@@ -202,7 +215,7 @@ static void on_news(struct watch *watch, uint32_t events)
         member->kind->making--;
         pool->n_ready++;
         member->kind->ready++;
-        plan_refill(pool, pool->n_ready >= FIRST ? UNHURRIED_US : 0);
+        plan_refill(pool, in_hurry(pool) ? 0 : UNHURRIED_US);
         return;
     }
     log_event(LOG_WARNING, "a sandbox of the pool is lost", "error", err.text);
@@ -298,9 +311,9 @@ static void on_refill(struct timer *timer)
         plan_refill(pool, HUNGRY_US);
         return;
     }
-    if (pool->busy > 0 || pool->n_ready >= FIRST)
-        at_once = 1;
     share_out(pool);
+    if (pool->busy > 0 || !in_hurry(pool))
+        at_once = 1;
     while (pool->n_making < at_once) {
         struct kind *kind = neediest(pool);
         if (!kind)
