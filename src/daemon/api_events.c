@@ -163,6 +163,7 @@ struct events {
     uint64_t n, seen; /* seen: the last entry that was looked at */
     uint64_t mark;    /* the files are read up to here; what is newer waits in `later` */
     bool follow, live, at_work, more, broken;
+    bool full, failed; /* of the worker, while it is at work */
     char tenant[CAY_MAX_TENANT];
     struct cay_buf batch;   /* of the worker, while it is at work */
     struct cay_buf later;   /* written while the files were being read */
@@ -208,11 +209,20 @@ static int add_event(const char *line, size_t size, void *data)
     uint64_t seq = seq_of(line, size);
     if (seq > e->mark)
         return 1;
-    e->seen = seq;
+    size_t before = e->batch.size;
     if (audit_event(line, size, own_tenant(e), &e->batch) > 0)
         buf_str(&e->batch, "\n");
+    if (buf_failed(&e->batch)) {
+        /* Full: this one begins the next batch, unless it is too large for any. */
+        e->batch.size = before;
+        e->batch.failed = false;
+        e->full = before > 0;
+        e->failed = before == 0;
+        return 1;
+    }
+    e->seen = seq;
     e->n++;
-    return buf_failed(&e->batch);
+    return 0;
 }
 
 static void events_work(struct job *job)
@@ -221,7 +231,9 @@ static void events_work(struct job *job)
     const struct audit_query query = {
         .after_seq = e->seen, .limit = BATCH, .tenant = own_tenant(e), .lifecycle_only = true};
     e->n = 0;
-    audit_query(e->dir, &query, add_event, e, NULL);
+    e->full = false;
+    if (audit_query(e->dir, &query, add_event, e, NULL) < 0)
+        e->failed = true; /* a gap that nobody sees is worse than a stream that ends */
 }
 
 static void next_batch(struct events *e)
@@ -243,13 +255,13 @@ static void events_done(struct job *job)
     }
     buf_add(&e->pending, e->batch.data, e->batch.size);
     e->batch.size = 0;
-    e->more = e->n == BATCH;
+    e->more = e->n == BATCH || e->full;
     if (!e->more) {
         buf_add(&e->pending, e->later.data, e->later.size);
         buf_done(&e->later);
         e->live = true;
     }
-    e->broken = e->broken || buf_failed(&e->pending);
+    e->broken = e->broken || e->failed || buf_failed(&e->pending);
     request_wake(e->r);
 }
 

@@ -347,7 +347,7 @@ void proc_stdin(struct request *r)
     struct feed *feed = ask_new(r, sizeof(*feed), 0, on_taken);
     if (!feed)
         return;
-    feed->ask.idle = true;
+    feed->ask.pieces = feed->ask.idle = true;
     feed->ask.audited = true;
     feed->ask.action = AUDIT_STDIN;
     feed->ask.detail.bytes = &feed->ask.numbers[0];

@@ -29,7 +29,7 @@ static void on_drop(struct request *r)
     ask->r = NULL;
     if (!wanted) {
         ask_free(ask);
-    } else if (ask->idle) {
+    } else if (ask->pieces) {
         struct cay_error err;
         cay_fail(&err, CAY_E_UNAVAILABLE, "the client went away in the middle");
         orphan_over(ask, &err);

@@ -28,7 +28,8 @@ struct ask {
     enum audit_action action;
     struct audit_detail detail;
     bool answered;
-    bool idle;                /* nothing is on its way: a body that comes in pieces has a pause */
+    bool pieces;              /* a body that comes in pieces: it ends with its client */
+    bool idle;                /* ... and none of them is on its way */
     uint64_t pid, numbers[2]; /* for `detail` to point to */
     struct cay_buf out;
 };

@@ -24,6 +24,7 @@ struct jobs {
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct queue todo, finished;
+    int n_todo; /* jobs that no worker has taken yet */
     bool stop, over;
     struct watch watch; /* of the eventfd that tells the loop */
 };
@@ -58,6 +59,7 @@ static void *worker(void *data)
         jobs->n_idle--;
         if (!job)
             break;
+        jobs->n_todo--;
         pthread_mutex_unlock(&jobs->lock);
         job->work(job);
         pthread_mutex_lock(&jobs->lock);
@@ -128,7 +130,8 @@ void jobs_add(struct jobs *jobs, struct job *job)
 {
     pthread_mutex_lock(&jobs->lock);
     put(&jobs->todo, job);
-    bool more = jobs->n_idle == 0 && jobs->n_threads < WORKERS;
+    /* A worker that was woken counts as idle until it runs: what waits is what tells. */
+    bool more = ++jobs->n_todo > jobs->n_idle && jobs->n_threads < WORKERS;
     pthread_cond_signal(&jobs->more);
     pthread_mutex_unlock(&jobs->lock);
     if (more)
@@ -138,6 +141,7 @@ void jobs_add(struct jobs *jobs, struct job *job)
     /* No thread to be had at all: better here than never. */
     pthread_mutex_lock(&jobs->lock);
     job = take(&jobs->todo);
+    jobs->n_todo--;
     pthread_mutex_unlock(&jobs->lock);
     job->work(job);
     job->done(job);

@@ -109,7 +109,10 @@ static void on_drain(struct timer *timer)
 static void drain(struct daemon *d, bool upgrade)
 {
     if (d->phase == DAEMON_DRAINING) {
-        d->loop.stop = d->loop.stop || !upgrade; /* asked twice: at once */
+        if (d->upgrade && !upgrade)
+            d->upgrade = false; /* told to end while it upgrades: it ends, after the same drain */
+        else
+            d->loop.stop = d->loop.stop || !upgrade; /* asked twice: at once */
         return;
     }
     log_event(LOG_INFO, upgrade ? "upgrading" : "draining");

@@ -430,9 +430,14 @@ static void look_work(struct job *job)
 static void look_done(struct job *job)
 {
     struct look *look = container_of(job, struct look, job);
-    struct entry *entry = *find(look->d->roster, look->id);
-    if (entry)
-        entry->suspect = false;
+    struct roster *roster = look->d->roster;
+    struct entry **at = find(roster, look->id);
+    if (*at)
+        (*at)->suspect = false;
+    /* It may have gone before we knew that it was made: then inotify has told it already. */
+    if (*at && settled(*at) && !(*at)->ended &&
+        faccessat(look->d->cay->run, look->id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        has_ended(roster, at, 0);
     look->d->metrics.sweeps++;
     free(look);
 }

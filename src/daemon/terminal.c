@@ -12,12 +12,15 @@
 #include "daemon/exec_body.h"
 #include "daemon/journal.h"
 #include "daemon/log.h"
+#include "daemon/server.h"
 #include "wire/ws.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <gnutls/crypto.h>
 #include <jansson.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -26,6 +29,8 @@
 /* One message of the keeper with its header, and the few small frames that may follow it. */
 #define MAX_OUT (CAY_MAX_DATA + 16384)
 #define READ_SIZE 16384
+/* A client that does not take its pongs gets no more: output has to fit behind them. */
+#define MAX_PONGS 8192
 #define PATIENCE_MS 10000
 /* A ping now and then: proxies cut connections that are quiet, and a dead client is noticed. */
 #define PING_US 30000000
@@ -164,9 +169,14 @@ static void on_lost(struct call *call, const struct cay_error *err)
     tell_error(call->data, &why);
 }
 
+static bool understand(struct terminal *t);
+
+/* Frames that were read before the keeper was full wait here, and no event tells of them. */
 static void on_room(struct call *call)
 {
-    update(call->data);
+    struct terminal *t = call->data;
+    if (understand(t))
+        update(t);
 }
 
 static const struct call_ops ops = {.message = on_message, .lost = on_lost, .room = on_room};
@@ -212,7 +222,8 @@ static bool on_frame(struct terminal *t, int event)
                 &(struct msg){.type = OP_STDIN, .pid = t->pid, .data = {t->in.data, t->in.size}});
         return true;
     case WS_PING:
-        ws_out(&t->out, WS_OP_PONG, t->in.data, t->in.size, NULL);
+        if (t->out.size < MAX_PONGS)
+            ws_out(&t->out, WS_OP_PONG, t->in.data, t->in.size, NULL);
         return flush(t);
     case WS_CLOSE:
         return close_with(t, WS_NORMAL, "");
@@ -286,6 +297,8 @@ static void on_upgraded(void *cls, struct MHD_Connection *mhd, void *state, cons
     t->handle = handle;
     t->sock = sock;
     fcntl(sock, F_SETFL, O_RDWR | O_NONBLOCK);
+    /* libmicrohttpd has turned it off, and sends what goes over TLS in small pieces. */
+    setsockopt(r->c->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     t->d->metrics.streams++;
     buf_add(&t->read, extra, extra_size);
     const struct msg request = {
