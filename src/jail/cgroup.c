@@ -20,6 +20,8 @@
 #define WAIT_DEAD_MS 2000
 /* Directories below <id>: execs, and nothing below them. */
 #define MAX_DEPTH 4
+/* Tries to make a group in a BASE that others keep removing. */
+#define BASE_TRIES 100
 #define CPU_PERIOD_US 100000u
 
 enum value { VALUE_MEMORY, VALUE_PIDS, VALUE_QUOTA, VALUE_QUOTA_PERIOD, VALUE_TEXT };
@@ -158,7 +160,14 @@ static int make_part(struct cgroup *cg, const struct cgroup_host *host, int part
         cg->dir[part] = fcntl(cg->dir[twin], F_DUPFD_CLOEXEC, 0);
         return cg->dir[part] < 0 ? -1 : 0;
     }
-    if (mkdirat(cg->base[part], cg->id, 0755) < 0) {
+    int made = mkdirat(cg->base[part], cg->id, 0755);
+    /* The last one of all took BASE along, between our two steps. */
+    for (int i = 0; made < 0 && errno == ENOENT && i < BASE_TRIES; i++) {
+        close_fd(&cg->base[part]);
+        cg->base[part] = cgroup_host_base(host, (enum cgroup_part)part, true);
+        made = cg->base[part] < 0 ? -1 : mkdirat(cg->base[part], cg->id, 0755);
+    }
+    if (made < 0) {
         close_fd(&cg->base[part]); /* not ours: the undo must not remove it */
         return -1;
     }
@@ -373,6 +382,9 @@ static int remove_parts(struct cgroup *cg)
         }
         failed = errno;
     }
+    for (int part = 0; !failed && part < CGROUP_PARTS; part++)
+        if (cg->base[part] >= 0)
+            cgroup_host_release(cg->base[part]);
     errno = failed;
     return failed ? -1 : 0;
 }

@@ -13,6 +13,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
+
+/* On every BASE that we made: one that the operator made, with limits for all of us, stays. */
+#define OURS "trusted.cay"
 
 #define MAGIC_V2 0x63677270
 #define MAGIC_V1 0x27e0eb
@@ -300,10 +304,24 @@ int cgroup_host_base(const struct cgroup_host *host, enum cgroup_part part, bool
     int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 || errno != ENOENT || !make)
         return fd;
-    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+    if (mkdir(path, 0755) == 0)
+        (void)setxattr(path, OURS, "", 0, 0);
+    else if (errno != EEXIST)
         return -1;
     fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && host->kind == CGROUP_V2)
         cgroup_host_enable(host, fd);
     return fd;
+}
+
+void cgroup_host_release(int base)
+{
+    char link[32];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", base);
+    if (getxattr(link, OURS, NULL, 0) < 0)
+        return;
+    /* Refused while anybody else has a group in it. */
+    autofd int parent = openat(base, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent >= 0)
+        (void)unlinkat(parent, cgroup_base_name(), AT_REMOVEDIR);
 }

@@ -261,8 +261,8 @@ def test_a_dead_keeper_is_lost_with_its_reason_within_a_second(cay, make):
     box = make()
     background(cay, box, "sleep 98765")
     entry = info(cay, box)
+    until(lambda: host_pids("98765"))
     marker = host_pids("98765")
-    assert marker
     start = time.monotonic()
     os.kill(entry["keeper_pid"], signal.SIGKILL)
     until(lambda: state(cay, box) == "lost", 5)

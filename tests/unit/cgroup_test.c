@@ -296,6 +296,7 @@ TEST(sweep_takes_leftovers_of_a_half_made_one)
     cgroup_host_find(&host);
     enum cgroup_part part = host.kind == CGROUP_V2 ? CGROUP_UNIFIED : CGROUP_PIDS;
     snprintf(path, sizeof(path), "%s/%s/half", host.parent[part], base);
+    close(cgroup_host_base(&host, part, true));
     assert_int_equal(mkdir(path, 0755), 0);
     struct cgroup_limits limits = {.pids = 5};
     struct cgroup cg;
