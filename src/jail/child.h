@@ -12,7 +12,7 @@
 /* Mount descriptors that the parent made; -1 where the child must open the source itself
  * (rootless). */
 struct jail_trees {
-    int overlays[JAIL_MAX_OVERLAYS], masks[JAIL_MAX_OVERLAYS];
+    int overlays[JAIL_MAX_OVERLAYS], covers[JAIL_MAX_OVERLAYS];
     int *binds;
 };
 

@@ -24,7 +24,7 @@ struct jail_overlay {
     const char *lower;  /* host directory; resolved once, by the engine */
     const char *target; /* "/" first, then below it; must be a directory of the root */
     const char
-        *mask; /* directory of whiteouts that hide parts of `lower`; NULL: nothing is hidden */
+        *cover; /* laid over `lower`: whiteouts hide parts of it, files add to it; NULL: none */
 };
 
 struct jail_bind {

@@ -57,21 +57,23 @@ static int attach_lower(const struct jail_plan *plan, const struct jail_trees *t
                         char *lower, size_t size, struct cay_error *err)
 {
     if (trees->overlays[i] < 0) {
-        /* Rootless: the kernel takes the path itself, as this mount namespace has it. */
-        snprintf(lower, size, "%s", plan->overlays[i].lower);
-        return 0;
+        /* Rootless: the kernel takes the paths themselves, as this mount namespace has them. */
+        const char *cover = plan->overlays[i].cover;
+        int n = snprintf(lower, size, "%s%s%s", cover ? cover : "", cover ? ":" : "",
+                         plan->overlays[i].lower);
+        return (size_t)n < size ? 0 : cay_fail(err, CAY_E_INVALID, "the image's path is too long");
     }
     snprintf(lower, size, "l%zu", i);
     if (mkdir(lower, 0755) < 0 || sys_move_mount(trees->overlays[i], "", AT_FDCWD, lower) < 0)
         return cay_fail_errno(err, errno, "cannot attach the image layer %s",
                               plan->overlays[i].lower);
-    if (trees->masks[i] < 0)
+    if (trees->covers[i] < 0)
         return 0;
-    char mask[16];
-    snprintf(mask, sizeof(mask), "m%zu", i);
-    if (mkdir(mask, 0755) < 0 || sys_move_mount(trees->masks[i], "", AT_FDCWD, mask) < 0)
-        return cay_fail_errno(err, errno, "cannot attach the mask of %s", plan->overlays[i].lower);
-    snprintf(lower, size, "m%zu:l%zu", i, i);
+    char cover[16];
+    snprintf(cover, sizeof(cover), "c%zu", i);
+    if (mkdir(cover, 0755) < 0 || sys_move_mount(trees->covers[i], "", AT_FDCWD, cover) < 0)
+        return cay_fail_errno(err, errno, "cannot attach the cover of %s", plan->overlays[i].lower);
+    snprintf(lower, size, "c%zu:l%zu", i, i);
     return 0;
 }
 

@@ -69,14 +69,14 @@ static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees 
     size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0, used = 0;
     char byte;
     for (size_t i = 0; plan->privileged && i < plan->n_overlays; i++)
-        total += plan->overlays[i].mask != NULL;
+        total += plan->overlays[i].cover != NULL;
     do {
         if (sock_recv(sync, &byte, 1, fds, &got, total) <= 0)
             return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
     } while (got < total);
     for (size_t i = 0; i < plan->n_overlays; i++) {
         trees->overlays[i] = total ? fds[used++] : -1;
-        trees->masks[i] = total && plan->overlays[i].mask ? fds[used++] : -1;
+        trees->covers[i] = total && plan->overlays[i].cover ? fds[used++] : -1;
     }
     for (size_t i = 0; i < plan->n_binds; i++)
         trees->binds[i] = total ? fds[used++] : -1;
@@ -320,7 +320,7 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
         if (userns < 0)
             result = cay_fail_errno(err, errno, "cannot open the user namespace");
         for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
-            const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].mask};
+            const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].cover};
             for (size_t j = 0; result == 0 && j < 2 && paths[j]; j++)
                 result = (fds[n++] = open_layer(paths[j], userns, err)) < 0 ? -1 : 0;
         }

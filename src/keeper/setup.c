@@ -45,7 +45,7 @@ static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *e
         parts->overlays[i] = (struct jail_overlay){
             .lower = parts->image.layers[i].lower,
             .target = parts->image.layers[i].target,
-            .mask = parts->image.layers[i].mask[0] ? parts->image.layers[i].mask : NULL,
+            .cover = parts->image.layers[i].cover[0] ? parts->image.layers[i].cover : NULL,
         };
     /* The scaffold needs some directory that the child may enter; it covers it in its own mount
      * namespace only. As root it opens no host path after that (layers come as descriptors), and

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 /* Of the tables below: another number makes new skeletons. */
-#define TABLES 3
+#define TABLES 4
 /* Trees deeper than this are cut: no config directory is. */
 #define MAX_DEPTH 12
 /* Files larger than this are not configuration. The package database is the largest: some MiB. */
@@ -377,18 +377,18 @@ static int fill_skeleton(int root)
  * hidden by whiteouts in a layer of their own. (The rest of /usr is the distribution's and holds no
  * secrets.)
  */
-static int hide(int mask, const char *path)
+static int hide(int cover, const char *path)
 {
     char parent[CAY_MAX_PATH];
     for (const char *slash = path; (slash = strchr(slash + 1, '/'));) {
         snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
-        if (mkdirat(mask, parent, 0755) < 0 && errno != EEXIST)
+        if (mkdirat(cover, parent, 0755) < 0 && errno != EEXIST)
             return -1;
     }
-    return mknodat(mask, path, S_IFCHR, 0); /* overlayfs: a device 0:0 stands for "not there" */
+    return mknodat(cover, path, S_IFCHR, 0); /* overlayfs: a device 0:0 stands for "not there" */
 }
 
-static int hide_private_below(int mask, const char *path, int depth)
+static int hide_private_below(int cover, const char *path, int depth)
 {
     char below[CAY_MAX_PATH];
     int result = 0;
@@ -402,26 +402,57 @@ static int hide_private_below(int mask, const char *path, int depth)
         snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
         bool open_to_all = S_ISDIR(st.st_mode) ? (st.st_mode & 0005) == 0005 : st.st_mode & 0004;
         if (!open_to_all && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
-            result = hide(mask, below);
+            result = hide(cover, below);
         else if (S_ISDIR(st.st_mode))
-            result = hide_private_below(mask, below, depth + 1);
+            result = hide_private_below(cover, below, depth + 1);
     }
     if (stream)
         closedir(stream);
     return result;
 }
 
-static int mask_private(int top)
+static int hide_private(int cover)
 {
-    if (geteuid() != 0)
-        return 0; /* rootless nothing is shifted: the kernel refuses what the user may not read */
-    if (mkdirat(top, "mask", 0755) < 0)
+    /* Rootless nothing is shifted: the kernel refuses what the user may not read. */
+    return geteuid() == 0 ? hide_private_below(cover, "local", 0) : 0;
+}
+
+/* ---- what /usr lacks ------------------------------------------------------------------------- */
+
+/* Links that programs rely on and the distribution leaves to taste: made where `target` is. */
+static const struct {
+    const char *directory, *name, *target;
+} usual[] = {
+    {"bin", "python", "python3"},
+};
+
+static int add_usual(int cover)
+{
+    char path[64];
+    struct stat st;
+    for (size_t i = 0; i < CAY_COUNT(usual); i++) {
+        snprintf(path, sizeof(path), "/usr/%s/%s", usual[i].directory, usual[i].target);
+        bool target = stat(path, &st) == 0;
+        snprintf(path, sizeof(path), "/usr/%s/%s", usual[i].directory, usual[i].name);
+        if (!target || lstat(path, &st) == 0)
+            continue;
+        if (mkdirat(cover, usual[i].directory, 0755) < 0 && errno != EEXIST)
+            return -1;
+        if (symlinkat(usual[i].target, cover, path + strlen("/usr/")) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_cover(int top)
+{
+    if (mkdirat(top, "cover", 0755) < 0)
         return -1;
-    autofd int mask = openat(top, "mask", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (mask < 0 || hide_private_below(mask, "local", 0) < 0)
+    autofd int cover = openat(top, "cover", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (cover < 0 || hide_private(cover) < 0 || add_usual(cover) < 0)
         return -1;
-    /* Nothing to hide: no layer, and a faster start. */
-    return unlinkat(top, "mask", AT_REMOVEDIR) == 0 || errno == ENOTEMPTY ? 0 : -1;
+    /* Nothing to change: no layer, and a faster start. */
+    return unlinkat(top, "cover", AT_REMOVEDIR) == 0 || errno == ENOTEMPTY ? 0 : -1;
 }
 
 uint32_t host_generation(void)
@@ -453,7 +484,7 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
                           ? -1
                           : openat(top, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root >= 0)
-        result = fill_skeleton(root) < 0 || mask_private(top) < 0 ? -1 : 0;
+        result = fill_skeleton(root) < 0 || make_cover(top) < 0 ? -1 : 0;
     /* Two at once: the first wins, both are the same. */
     if (result == 0 && renameat(dir, temporary, dir, name) < 0 && errno != EEXIST &&
         errno != ENOTEMPTY)
@@ -468,18 +499,18 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
 int host_image(const char *state_path, struct image *out, struct cay_error *err)
 {
     char images[CAY_MAX_PATH], name[32];
-    char *skeleton = out->layers[0].lower, *mask = out->layers[1].mask;
+    char *skeleton = out->layers[0].lower, *cover = out->layers[1].cover;
     size_t size = sizeof(out->layers[0].lower);
     struct stat st;
     snprintf(images, sizeof(images), "%s/images", state_path);
     snprintf(name, sizeof(name), "host-%08x", host_generation());
     if ((size_t)snprintf(skeleton, size, "%s/%s/root", images, name) >= size ||
-        (size_t)snprintf(mask, size, "%s/%s/mask", images, name) >= size)
+        (size_t)snprintf(cover, size, "%s/%s/cover", images, name) >= size)
         return cay_fail(err, CAY_E_INVALID, "the state directory's path is too long");
     if (stat(skeleton, &st) < 0 && make_skeleton(images, name, err) < 0)
         return -1;
-    if (stat(mask, &st) < 0)
-        mask[0] = 0;
+    if (stat(cover, &st) < 0)
+        cover[0] = 0;
     snprintf(out->layers[1].lower, size, "/usr");
     out->layers[1].target = "/usr";
     out->n_layers = 2;

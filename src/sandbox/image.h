@@ -15,7 +15,7 @@
 struct image {
     char reference[CAY_MAX_PATH];
     struct {
-        char lower[CAY_MAX_PATH], mask[CAY_MAX_PATH]; /* mask: "" if there is none */
+        char lower[CAY_MAX_PATH], cover[CAY_MAX_PATH]; /* cover: "" if there is none */
         const char *target;
     } layers[IMAGE_MAX_LAYERS];
     size_t n_layers;

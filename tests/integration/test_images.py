@@ -36,6 +36,12 @@ def test_host_image_has_the_host_s_programs(cay, box):
     assert cay.run("exec", box, "-c", "ls -d /bin/sh /usr/bin/env /lib /etc/passwd | wc -l").stdout == "4\n"
 
 
+def test_host_image_has_python(cay, box):
+    """Agents write `python`; Debian has it only with python-is-python3."""
+    done = cay.run("exec", box, "--", "python", "-c", "import sys; print(sys.version_info[0])", check=True)
+    assert done.stdout == "3\n"
+
+
 def test_host_image_is_writable_and_the_host_is_not(cay, make):
     box, other = make(), make()
     cay.sh(box, "echo x > /usr/local/cay-test-file; rm /usr/bin/env; echo changed > /etc/hostname; mkdir /new", check=True)
