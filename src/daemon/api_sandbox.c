@@ -12,8 +12,10 @@
 #include "daemon/journal.h"
 #include "daemon/roster.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_LIST 1000
 /* A thousand sandboxes with many labels each. */
@@ -49,14 +51,14 @@ void api_sandbox_json(struct request *r, struct cay_buf *out, const struct cay_i
     buf_str(out, "\n");
 }
 
-static int look(struct request *r, struct cay_info *out, struct cay_error *err)
+static int look(struct cay *cay, const char *id, struct cay_info *out, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
-    if (sandbox_status(r->d->cay, r->id, &buf, err) < 0 ||
+    if (sandbox_status(cay, id, &buf, err) < 0 ||
         status_decode(buf.data, buf.size, &status, err) < 0)
         return -1;
-    return status_to_info(&status, r->id, out, err);
+    return status_to_info(&status, id, out, err);
 }
 
 void api_reply_sandbox(struct request *r, unsigned status)
@@ -64,7 +66,7 @@ void api_reply_sandbox(struct request *r, unsigned status)
     autobuf struct cay_buf body = CAY_BUF(CAY_MAX_STATUS * 8);
     struct cay_info info;
     struct cay_error err;
-    if (look(r, &info, &err) < 0) {
+    if (look(r->d->looker, r->id, &info, &err) < 0) {
         reply_error(r, &err);
         return;
     }
@@ -73,11 +75,46 @@ void api_reply_sandbox(struct request *r, unsigned status)
     reply_json(r, status, &body);
 }
 
+/* Its keeper was killed, and nobody has swept it yet. */
+static bool is_dead(struct request *r)
+{
+    return !sandbox_kept(r->d->cay, r->id) &&
+           faccessat(r->d->cay->run, r->id, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+struct get_errand {
+    struct errand errand;
+    bool is_operator;
+};
+
+static void sweep_and_look(struct errand *errand)
+{
+    struct get_errand *get = container_of(errand, struct get_errand, errand);
+    struct cay_info info;
+    errand->result = look(errand->d->cay, errand->id, &info, &errand->err);
+    if (errand->result < 0)
+        return;
+    add_sandbox(&errand->out, get->is_operator, &info);
+    buf_str(&errand->out, "\n");
+    cay_info_done(&info);
+}
+
+static void get_dead(struct request *r)
+{
+    struct get_errand *get = errand_new(r, sizeof(*get), CAY_MAX_STATUS * 8, sweep_and_look);
+    if (!get)
+        return;
+    get->is_operator = r->is_operator;
+    errand_go(&get->errand, r);
+}
+
 void sandbox_get(struct request *r)
 {
     struct cay_error err;
     if (input_no_query(r, &err) < 0)
         reply_error(r, &err);
+    else if (is_dead(r))
+        get_dead(r);
     else
         api_reply_sandbox(r, MHD_HTTP_OK);
 }

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/sock.h"
 #include "base/util.h"
+#include "daemon/roster.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 /* A sandbox that is being made listens soon: look again, for as long as that may take. */
 #define RETRY_US 5000
 #define RETRY_FOR_MS 10000
+/* One whose keeper died is swept by a worker: how it ended is known then. */
+#define EXPLAIN_FOR_MS 3000
 
 static void update(struct call *call)
 {
@@ -35,14 +38,40 @@ static void lose(struct call *call, const struct cay_error *why)
     ops->lost(call, &err);
 }
 
+static void close_call(struct call *call)
+{
+    loop_forget(&call->d->loop, &call->watch);
+    timer_clear(&call->d->loop, &call->timer);
+    buf_done(&call->out);
+    if (call->open)
+        chan_done(&call->chan);
+    call->chan.sock = -1;
+    call->open = false;
+}
+
+/* Why the keeper hung up; while that cannot be told yet, later. */
+static void explain(struct call *call)
+{
+    sandbox_explain(call->d->looker, call->id, &call->lost);
+    if (call->lost.code != CAY_E_UNAVAILABLE || cay_now_us() >= call->retry_until_us) {
+        lose(call, &call->lost);
+        return;
+    }
+    roster_suspect(call->d->roster, call->id);
+    timer_set(&call->d->loop, &call->timer, cay_now_us() + RETRY_US);
+}
+
 static void hung_up(struct call *call)
 {
-    struct cay_error err;
-    if (call->worker)
-        cay_fail(&err, CAY_E_GONE, "the sandbox '%s' ended meanwhile", call->id);
-    else
-        sandbox_explain(call->d->cay, call->id, &err);
-    lose(call, &err);
+    if (call->worker) {
+        cay_fail(&call->lost, CAY_E_GONE, "the sandbox '%s' ended meanwhile", call->id);
+        lose(call, &call->lost);
+        return;
+    }
+    close_call(call);
+    call->hung_up = true;
+    call->retry_until_us = cay_after_ms(EXPLAIN_FOR_MS);
+    explain(call);
 }
 
 static void flush(struct call *call)
@@ -141,12 +170,14 @@ static void begin(struct call *call, int sock)
 static void dial(struct call *call)
 {
     int sock;
-    if (sandbox_dial(call->d->cay, call->id, &sock, &call->lost) == 0) {
+    if (sandbox_dial(call->d->looker, call->id, &sock, &call->lost) == 0) {
         call->lost.code = CAY_OK;
         begin(call, sock);
         return;
     }
     bool again = call->lost.code == CAY_E_UNAVAILABLE && cay_now_us() < call->retry_until_us;
+    if (again)
+        roster_suspect(call->d->roster, call->id);
     timer_set(&call->d->loop, &call->timer, again ? cay_now_us() + RETRY_US : 0);
 }
 
@@ -158,6 +189,8 @@ static void on_timer(struct timer *timer)
                  "the keeper of sandbox '%s' does not answer; removing it by force ends it",
                  call->id);
         lose(call, &call->lost);
+    } else if (call->hung_up) {
+        explain(call);
     } else if (call->lost.code == CAY_E_UNAVAILABLE && cay_now_us() < call->retry_until_us) {
         dial(call);
     } else {
@@ -200,7 +233,7 @@ void call_post(struct daemon *d, const char *id, const struct msg *msg)
 {
     autobuf struct cay_buf out = CAY_BUF(4096);
     int sock;
-    if (msg_encode(&out, msg, 0) < 0 || sandbox_dial(d->cay, id, &sock, NULL) < 0)
+    if (msg_encode(&out, msg, 0) < 0 || sandbox_dial(d->looker, id, &sock, NULL) < 0)
         return;
     sock_send(sock, out.data, out.size, NULL, 0);
     close(sock);
@@ -255,11 +288,5 @@ void call_end(struct call *call)
     if (call->ended)
         *call->ended = true;
     call->ended = NULL;
-    loop_forget(&call->d->loop, &call->watch);
-    timer_clear(&call->d->loop, &call->timer);
-    buf_done(&call->out);
-    if (call->open)
-        chan_done(&call->chan);
-    call->chan.sock = -1;
-    call->open = false;
+    close_call(call);
 }

@@ -44,6 +44,7 @@ enum daemon_phase {
 struct daemon {
     struct loop loop;
     struct cay *cay;
+    struct cay *looker; /* the same for the loop, which cannot wait for a sweep */
     struct settings settings;
     struct server *server;
     struct jobs *jobs;

@@ -347,6 +347,9 @@ static int run(const struct options *o, char **argv, struct cay_error *err)
     raise_files();
     if (cay_open(NULL, &d->cay, err) < 0)
         return -1;
+    struct cay looker = *d->cay; /* borrows its directories */
+    looker.looks = true;
+    d->looker = &looker;
     int result = loop_init(&d->loop) < 0 ? cay_fail_errno(err, errno, "cannot make an event loop")
                                          : serve(d, argv, err);
     loop_done(&d->loop);

@@ -442,17 +442,10 @@ static void look_done(struct job *job)
     free(look);
 }
 
-static bool lives(const struct cay *cay, const char *id)
-{
-    char path[CAY_MAX_ID + 8];
-    snprintf(path, sizeof(path), "%s/status", id);
-    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    return fd >= 0 && status_locked(fd);
-}
-
 static void look_at(struct roster *roster, struct entry *entry)
 {
-    if (entry->ended || !settled(entry) || entry->suspect || lives(roster->d->cay, entry->id))
+    if (entry->ended || !settled(entry) || entry->suspect ||
+        sandbox_kept(roster->d->cay, entry->id))
         return;
     struct look *look = calloc(1, sizeof(*look));
     if (!look)
@@ -462,6 +455,13 @@ static void look_at(struct roster *roster, struct entry *entry)
     look->d = roster->d;
     snprintf(look->id, sizeof(look->id), "%s", entry->id);
     jobs_add(roster->d->jobs, &look->job);
+}
+
+void roster_suspect(struct roster *roster, const char *id)
+{
+    struct entry **at = find(roster, id);
+    if (*at)
+        look_at(roster, *at);
 }
 
 static void on_look(struct timer *timer)
@@ -497,7 +497,7 @@ static void scan(struct roster *roster)
 {
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct entry **at = &roster->buckets[i]; *at;)
-            if (settled(*at) && ((*at)->ended || !lives(roster->d->cay, (*at)->id)))
+            if (settled(*at) && ((*at)->ended || !sandbox_kept(roster->d->cay, (*at)->id)))
                 drop(roster, at);
             else
                 at = &(*at)->next;

@@ -42,6 +42,8 @@ void roster_confirm(struct roster *roster, const char *id, const struct cay_spec
 /* It was not made after all. */
 void roster_cancel(struct roster *roster, const char *id);
 
+/* It does not answer: a worker looks at it now, and sweeps it if its keeper is dead. */
+void roster_suspect(struct roster *roster, const char *id);
 /* A client removes it, and notes that itself. */
 void roster_leaving(struct roster *roster, const char *id, bool leaving);
 /* It was removed, record and all: nobody need wait until that is noticed. */

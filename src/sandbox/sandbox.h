@@ -96,6 +96,8 @@ enum life {
  * way: its cgroups, ids and run directory go, its record says lost.
  */
 enum life sandbox_life(struct cay *cay, const char *id);
+/* Its keeper holds the lock of its status. */
+bool sandbox_kept(const struct cay *cay, const char *id);
 /* Removes what is left of a sandbox whose lock is held by the caller. */
 void sandbox_sweep(struct cay *cay, const char *id, int status_fd);
 

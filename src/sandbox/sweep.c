@@ -132,10 +132,18 @@ static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *statu
     clock_gettime(CLOCK_REALTIME, &now);
     if (fstat(dir, &st) < 0)
         return ended_or_none(cay, id);
-    if (st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec)
+    if (cay->looks || (st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec))
         return LIFE_KEPT;
     *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     return *status_fd < 0 ? ended_or_none(cay, id) : LIFE_ENDED;
+}
+
+bool sandbox_kept(const struct cay *cay, const char *id)
+{
+    char path[CAY_MAX_ID + 8];
+    snprintf(path, sizeof(path), "%s/status", id);
+    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && status_locked(fd);
 }
 
 enum life sandbox_life(struct cay *cay, const char *id)
@@ -159,7 +167,7 @@ enum life sandbox_life(struct cay *cay, const char *id)
             return life;
     }
     /* Dead. Whoever gets the lock sweeps; whoever does not finds it done or being done. */
-    if (status_lock(fd) < 0)
+    if (cay->looks || status_lock(fd) < 0)
         return LIFE_KEPT;
     if (fstat(fd, &st) == 0 && st.st_nlink > 0)
         sandbox_sweep(cay, id, fd);
