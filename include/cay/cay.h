@@ -101,6 +101,7 @@ struct cay_mount {
     const char *source; /* host path, resolved once when the sandbox is made */
     const char *target; /* absolute path inside; made if it is not there */
     bool read_only;
+    bool no_links; /* refused if a symbolic link is on the way to `source` */
 };
 
 /*

@@ -174,7 +174,7 @@ static int add_mount(struct opt_arena *arena, const struct opt *opt, void *objec
     struct cay_mount *room = source && target ? list_room(arena, owner, *n, sizeof(*room)) : NULL;
     if (!room)
         return no_memory(err);
-    *room = (struct cay_mount){source, target, parsed.read_only};
+    *room = (struct cay_mount){source, target, parsed.read_only, false};
     *n += 1;
     return 0;
 }

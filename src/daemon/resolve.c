@@ -67,6 +67,8 @@ int resolve_spec(const struct cay_spec *spec, struct opt_arena *arena, struct re
         result.mounts[i] = spec->mounts[i];
         if (sources[i])
             result.mounts[i].source = sources[i];
+        /* What is judged is what is opened, whatever a sandbox puts in its way meanwhile. */
+        result.mounts[i].no_links = true;
     }
     if (spec->image && strncmp(spec->image, "dir:", 4) == 0)
         result.paths.image = resolve_copy(arena, spec->image + 4, &no_memory);

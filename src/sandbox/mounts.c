@@ -54,9 +54,7 @@ int mounts_open(const struct cay_spec *spec, bool privileged, struct mounts *out
     for (size_t i = 0; i < spec->n_mounts; i++) {
         const struct cay_mount *mount = &spec->mounts[i];
         struct stat st;
-        /* A tenant's path was resolved and judged by the daemon: what was judged is what is opened,
-         * whatever somebody puts in its way meanwhile. */
-        uint64_t links = strchr(spec->id, '~') ? RESOLVE_NO_SYMLINKS : 0;
+        uint64_t links = mount->no_links ? RESOLVE_NO_SYMLINKS : 0;
         autofd int fd = sys_openat2(AT_FDCWD, mount->source, O_PATH | O_CLOEXEC, 0, links);
         if (fd < 0 || fstat(fd, &st) < 0)
             return cay_fail_errno(err, errno, "mount source %s", mount->source);

@@ -215,6 +215,9 @@ static struct stored with_defaults(const struct cay_spec *from)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
+/* [read_only][no_links] */
+static const char *const mount_modes[2][2] = {{"rw", "rw,nolinks"}, {"ro", "ro,nolinks"}};
+
 int spec_make(const struct cay_spec *from, struct spec *out, struct cay_error *err)
 {
     const char *sources[CAY_MAX_MOUNTS + 1] = {0}, *targets[CAY_MAX_MOUNTS + 1] = {0};
@@ -227,7 +230,7 @@ int spec_make(const struct cay_spec *from, struct spec *out, struct cay_error *e
     for (size_t i = 0; i < from->n_mounts; i++) {
         sources[i] = from->mounts[i].source;
         targets[i] = from->mounts[i].target;
-        modes[i] = from->mounts[i].read_only ? "ro" : "rw";
+        modes[i] = mount_modes[from->mounts[i].read_only][from->mounts[i].no_links];
     }
     s.sources = sources;
     s.targets = targets;
@@ -255,7 +258,8 @@ static int load_mounts(const struct stored *s, struct spec *out, struct cay_erro
         if (!s->targets || !s->targets[i] || !s->modes || !s->modes[i])
             return cay_fail(err, CAY_E_INVALID, "damaged spec: mounts");
         out->mounts[i] =
-            (struct cay_mount){s->sources[i], s->targets[i], strcmp(s->modes[i], "ro") == 0};
+            (struct cay_mount){s->sources[i], s->targets[i], strncmp(s->modes[i], "ro", 2) == 0,
+                               strstr(s->modes[i], "nolinks") != NULL};
     }
     out->spec.mounts = out->mounts;
     out->spec.n_mounts = n;

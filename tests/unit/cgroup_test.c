@@ -4,6 +4,7 @@
  * a host where this process may make groups; elsewhere the tests that do are skipped.
  */
 #include "jail/cgroup.h"
+#include "jail/cgroup_host.h"
 #include "jail/sys.h"
 #include "base/util.h"
 #include "test.h"
