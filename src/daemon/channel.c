@@ -78,8 +78,8 @@ void channel_open(struct channel *ch, struct request *r, const char *user, const
     ch->ops = ops;
     ch->first = *first;
     ch->out = CAY_BUF(MAX_OUT);
-    call_start(&ch->keeper, r->d, r->id, &(struct msg){.type = OP_FS, .user = user}, OPEN_MS,
-               &keeper_ops, ch);
+    call_start(&ch->keeper, r->d, r->id, &(struct msg){.type = OP_FS, .user = user, .cwd = "/"},
+               OPEN_MS, &keeper_ops, ch);
 }
 
 void channel_close(struct channel *ch)

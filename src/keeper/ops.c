@@ -305,7 +305,7 @@ static void op_fs(struct client *client, const struct msg *msg)
         .type = INIT_FS,
         .tag = ++k->next_tag,
         .user = msg->user ? msg->user : k->spec.spec.user,
-        .cwd = k->spec.spec.cwd,
+        .cwd = msg->cwd ? msg->cwd : k->spec.spec.cwd,
     };
     client->channel = pair[0];
     client->channel_tag = order.tag;

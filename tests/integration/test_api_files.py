@@ -926,3 +926,11 @@ def test_no_descriptor_is_lost(box, place):
     for _ in range(10):
         everything()
     until(lambda: box.daemon.fds() <= before + 1)
+
+
+def test_a_working_directory_that_is_missing_is_in_nobody_s_way(cayd, cayd_make):
+    """Paths of the API are absolute: files can be written where commands could not start yet."""
+    box = cayd_make(cwd="/srv/app")
+    assert cayd.get(f"/sandboxes/{box}/fs/stat?path=/srv/app").code == "not_found"
+    assert cayd.put(f"/sandboxes/{box}/files?path=/srv/app/main.py", b"print(1)\n").status in (200, 201, 204)
+    assert cayd.exec(box, argv=["python3", "main.py"])["stdout"] == "1\n"
