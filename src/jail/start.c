@@ -366,10 +366,30 @@ static int do_meanwhile(const struct jail_plan *plan, struct wires *wires, struc
     return 0;
 }
 
+static void repeat_error(struct cay_error *told, struct cay_error *err)
+{
+    told->text[sizeof(told->text) - 1] = 0;
+    cay_fail_copy(err, told->code, told->sys_errno, told->text);
+}
+
+/* The child has failed and said why: that counts more than our not reaching it. */
+static bool has_failed(int sync, struct cay_error *err)
+{
+    struct cay_error told;
+    ssize_t n;
+    do {
+        n = recv(sync, &told, sizeof(told), MSG_DONTWAIT);
+    } while (n == 1 || (n < 0 && (errno == EINTR || errno == ECONNRESET)));
+    if (n != sizeof(told))
+        return false;
+    repeat_error(&told, err);
+    return true;
+}
+
 /* Reads what the child has to say until the exec of init closes its end. */
 static int await_exec(int sync, struct jail *out, struct cay_error *err)
 {
-    bool ready = false;
+    bool ready = false, reset = false;
     for (;;) {
         struct cay_error told;
         size_t n_fds = 0;
@@ -381,8 +401,13 @@ static int await_exec(int sync, struct jail *out, struct cay_error *err)
             out->cpuinfo = fds[2];
         }
         if (n == sizeof(told)) {
-            told.text[sizeof(told.text) - 1] = 0;
-            return cay_fail_copy(err, told.code, told.sys_errno, told.text);
+            repeat_error(&told, err);
+            return -1;
+        }
+        /* It died with something of ours unread: told first, once, and then what it had said. */
+        if (n < 0 && errno == ECONNRESET && !reset) {
+            reset = true;
+            continue;
         }
         if (n == 1) {
             ready = true;
@@ -404,14 +429,12 @@ int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error 
     close_fd(&wires.sync[1]);
     close_fd(&wires.init[1]);
     if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0) {
-        /* A child that failed has said why: that counts more than our not reaching it. */
         struct cay_error ours;
         jail.mounts = hold_mounts(jail.pid);
-        int mine = do_meanwhile(plan, &wires, &ours);
-        if (mine < 0 && ours.sys_errno != EPIPE && ours.sys_errno != ECONNRESET)
-            cay_fail_copy(err, ours.code, ours.sys_errno, ours.text);
-        else
+        if (do_meanwhile(plan, &wires, &ours) == 0)
             result = await_exec(wires.sync[0], &jail, err);
+        else if (!has_failed(wires.sync[0], err))
+            cay_fail_copy(err, ours.code, ours.sys_errno, ours.text);
     }
     if (result == 0) {
         cgroup_entered(plan->cgroup);

@@ -35,6 +35,9 @@ int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
             done += (size_t)sent;
             continue;
         }
+        /* The child that was to become init has failed; why is what the creator will be told. */
+        if (k->state == CAY_STATE_CREATING && errno != EAGAIN)
+            return 0;
         struct pollfd p = {.fd = k->init.sock, .events = POLLOUT};
         if (errno == EAGAIN && poll(&p, 1, PATIENCE_MS) > 0)
             continue;
