@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and answers: httpx below, JSON and cay's errors above, and what is repeated when the daemon is lost.
+
+A request that could not be sent, since nobody listened, is repeated if this client has had an answer before: the
+daemon is restarting. One whose connection broke is repeated only where that does no harm (`repeat`).
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import httpx
+
+from .._errors import CayError, Unavailable, from_answer
+from .._frames import parse_object
+from .._host import API, CONNECT_SECONDS, Host
+from .._retry import Patience
+from ._runtime import Clients, Content, Stream, body, sleep
+
+Json = Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    status: int
+    content: bytes
+
+    def json(self) -> dict[str, Any]:
+        return parse_object(self.content)
+
+
+class AsyncHttp:
+    """`timeout`: how long any one answer may take, but for those that take as long as a command (`patient`)."""
+
+    def __init__(self, host: Host, timeout: float) -> None:
+        self._host = host
+        self._clients = Clients(host)
+        self._answered = False
+        self._usual = _limits(timeout)
+        self._patient = _limits(None)
+
+    @property
+    def base(self) -> str | None:
+        """The address of the daemon's own paths, such as "http://127.0.0.1:7733"; None on a unix socket."""
+        return None if self._host.socket else self._host.url.removesuffix(API)
+
+    async def aclose(self) -> None:
+        await self._clients.aclose()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        answer = await self.send("GET", path, repeat=True)
+        return answer.json()
+
+    async def send(
+        self, method: str, path: str, *, json: Json | Callable[[], Json] | None = None, content: Content | None = None,
+        repeat: bool = False, patient: bool = False, headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer, if it is a success. `json` may be a function: then it is asked before each attempt."""
+        patience = Patience()
+        while True:
+            request = self._request(method, path, content, patient, headers, json() if callable(json) else json)
+            try:
+                return await self._attempt(request)
+            except CayError as error:
+                pause = self._pause_after(error, repeat, patience)
+                if pause is None:
+                    raise
+            await sleep(pause)
+
+    async def chunks(
+        self, path: str, accept: str, *, patient: bool = True, headers: Mapping[str, str] | None = None,
+    ) -> Stream[bytes]:
+        """The body of an answer as it comes; at first an empty chunk, when there is an answer. Never repeated."""
+        request = self._request("GET", path, patient=patient, headers={"accept": accept, **(headers or {})})
+        try:
+            response = await self._clients.current().send(request, stream=True)
+            try:
+                self._answered = True
+                if response.status_code == 416:  # a range behind the end of a file
+                    return
+                if response.status_code >= 300:
+                    raise from_answer(response.status_code, await response.aread())
+                yield b""
+                async for chunk in response.aiter_raw():
+                    yield chunk
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise self._lost(error) from error
+
+    async def pause_after(self, error: CayError, patience: Patience) -> None:
+        """For readers of streams: waits before the next attempt, or raises the error if it is of no use."""
+        pause = self._pause_after(error, True, patience)
+        if pause is None:
+            raise error
+        await sleep(pause)
+
+    async def _attempt(self, request: httpx.Request) -> Answer:
+        try:
+            response = await self._clients.current().send(request)
+        except httpx.TransportError as error:
+            raise self._lost(error) from error
+        self._answered = True
+        if response.status_code >= 300:
+            raise from_answer(response.status_code, response.content)
+        return Answer(response.status_code, response.content)
+
+    def _request(
+        self, method: str, path: str, content: Content | None = None, patient: bool = False,
+        headers: Mapping[str, str] | None = None, json: Json | None = None,
+    ) -> httpx.Request:
+        if json is not None:
+            content = jsonlib.dumps(json)
+            headers = {"content-type": "application/json", **(headers or {})}
+        request = httpx.Request(
+            method, self._host.url + path, headers=self._host.headers,
+            content=None if content is None else body(content),
+            extensions={"timeout": self._patient if patient else self._usual},
+        )
+        if headers:
+            request.headers.update(headers)
+        return request
+
+    def _pause_after(self, error: CayError, repeat: bool, patience: Patience) -> float | None:
+        if not isinstance(error, Unavailable) or not self._answered:
+            return None
+        unsent = isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+        return patience.next_pause() if repeat or unsent else None
+
+    def _lost(self, error: httpx.TransportError) -> Unavailable:
+        why = str(error) or type(error).__name__
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            return Unavailable(f"cannot reach cayd at {self._host.shown}: {why}")
+        return Unavailable(f"lost the connection to cayd at {self._host.shown}: {why}")
+
+
+def _limits(seconds: float | None) -> dict[str, float | None]:
+    return {"connect": CONNECT_SECONDS, "read": seconds, "write": seconds, "pool": None}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has no twin: clients of event loops, cancellation, sleeping, bodies. cay/_sync/_runtime.py has the same names.
+
+anyio shields from cancel scopes and asyncio cancels a task once: cleanup is done under such a shield, with a bound in
+time, so that nothing hangs on a daemon that does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, TypeVar
+
+import anyio
+import httpx
+
+from .._errors import Timeout
+from .._host import Host
+
+T = TypeVar("T")
+Stream = AsyncGenerator[T, None]
+Content = str | bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
+
+CLEANUP_SECONDS = 10.0
+CHUNK = 1 << 16
+
+sleep = anyio.sleep
+
+
+class Clients:
+    """One httpx client for each event loop, since connections belong to the loop that opened them."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._by_loop: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
+
+    def current(self) -> httpx.AsyncClient:
+        loop = asyncio.get_running_loop()
+        client = self._by_loop.get(loop)
+        if client is None:
+            self._forget_closed()
+            client = self._by_loop[loop] = self._new()
+        return client
+
+    def _new(self) -> httpx.AsyncClient:
+        options = self._host.options()
+        if self._host.proxies:
+            return httpx.AsyncClient(**options)
+        return httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(**options), trust_env=False)
+
+    async def aclose(self) -> None:
+        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        self._forget_closed()
+        if client is not None:
+            await client.aclose()
+
+    def _forget_closed(self) -> None:
+        for loop in list(self._by_loop):
+            if loop.is_closed():
+                self._by_loop.pop(loop, None)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Cancellation waits until the block is done; Timeout if that takes too long."""
+    with anyio.move_on_after(CLEANUP_SECONDS, shield=True) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise Timeout(f"cleaning up was given up after {CLEANUP_SECONDS:g} s")
+
+
+async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None], Awaitable[object]]) -> T:
+    """Awaits a request that makes something. If this is cancelled, waits for what comes of it and undoes that.
+
+    `undo` gets the answer, or None if there is none; what it raises does not hide the cancellation.
+    """
+    task = asyncio.ensure_future(request())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await _undo(task, undo)
+        raise
+
+
+async def _undo(task: asyncio.Future[T], undo: Callable[[T | None], Awaitable[object]]) -> None:
+    answer = None
+    try:
+        with shielded():
+            try:
+                answer = await task
+            except Exception:
+                pass  # undo decides what an unknown outcome means
+            await undo(answer)
+    except Exception:
+        pass
+
+
+def body(content: Content) -> bytes | AsyncIterator[bytes] | AsyncIterable[bytes]:
+    """What httpx sends: text as UTF-8, files and iterables piece by piece."""
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return bytes(content)
+    if isinstance(content, AsyncIterable):
+        return content
+    return _pieces(content)
+
+
+async def _pieces(content: IO[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    pieces = iter(lambda: content.read(CHUNK), b"") if hasattr(content, "read") else content
+    for piece in pieces:
+        yield piece

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one sandbox. Paths are absolute."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from .._errors import NotFound, Unavailable, from_body
+from .._frames import LineParser
+from .._models import Change, FileInfo, Match
+from .._requests import mode_text, query
+from ._http import AsyncHttp
+from ._runtime import Content, Stream
+
+BYTES, NDJSON = "application/octet-stream", "application/x-ndjson"
+
+
+class AsyncFiles:
+    """`user`: whose rights are used, "name" or "uid:gid"; else the sandbox's own user."""
+
+    def __init__(self, http: AsyncHttp, above: str) -> None:
+        self._http = http
+        self._path = above
+
+    async def read(self, path: str, *, user: str | None = None) -> bytes:
+        """The bytes of a file."""
+        url = f"{self._path}/files" + query(path=path, user=user)
+        answer = await self._http.send("GET", url, repeat=True)
+        return answer.content
+
+    async def read_text(
+        self, path: str, encoding: str = "utf-8", errors: str = "strict", *, user: str | None = None,
+    ) -> str:
+        """The text of a file."""
+        content = await self.read(path, user=user)
+        return content.decode(encoding, errors)
+
+    async def stream(
+        self, path: str, *, start: int | None = None, end: int | None = None, user: str | None = None,
+    ) -> Stream[bytes]:
+        """The bytes of a file, or those from `start` to before `end`, as they come."""
+        headers = {}
+        if start is not None or end is not None:
+            first = start or 0
+            if end is not None and end <= first:
+                return
+            headers["range"] = f"bytes={first}-" + ("" if end is None else str(end - 1))
+        url = f"{self._path}/files" + query(path=path, user=user)
+        async with aclosing(self._http.chunks(url, BYTES, patient=False, headers=headers)) as chunks:
+            async for chunk in chunks:
+                if chunk:
+                    yield chunk
+
+    async def write(self, path: str, data: Content, *, mode: int | str | None = None, user: str | None = None) -> None:
+        """Writes a file, and makes the directories above it. It takes its place when all of it has come, not before.
+
+        `data` may be a text (UTF-8), bytes, a file open for reading bytes, or pieces of bytes; `mode`: 0o644.
+        """
+        url = f"{self._path}/files" + query(path=path, mode=mode_text(mode), user=user)
+        await self._http.send("PUT", url, content=data)
+
+    async def stat(self, path: str, *, follow: bool = False, user: str | None = None) -> FileInfo:
+        """What is there; `follow`: what a link points to, instead of the link."""
+        url = f"{self._path}/fs/stat" + query(path=path, follow=follow, user=user)
+        return FileInfo.from_json(await self._http.get(url), path)
+
+    async def exists(self, path: str, *, user: str | None = None) -> bool:
+        """Whether there is something, after links are followed."""
+        try:
+            await self.stat(path, follow=True, user=user)
+        except NotFound:
+            return False
+        return True
+
+    async def list(self, path: str, *, depth: int = 1, user: str | None = None) -> builtins.list[FileInfo]:
+        """The entries of a directory, by name, and of those below it down to `depth` levels."""
+        url = f"{self._path}/fs/list" + query(path=path, depth=depth, user=user)
+        return [FileInfo.from_json(one, path) for one in await self._results(url, "entries")]
+
+    async def find(
+        self, path: str, *, glob: str | None = None, limit: int | None = None, user: str | None = None,
+    ) -> builtins.list[FileInfo]:
+        """What is below a directory and fits `glob`: "*.py" is of the name, "src/**/*.py" of the path."""
+        url = f"{self._path}/fs/find" + query(path=path, glob=glob, limit=limit, user=user)
+        return [FileInfo.from_json(one, path) for one in await self._results(url, "entries")]
+
+    async def grep(
+        self, path: str, pattern: str, *, glob: str | None = None, literal: bool = False, ignore_case: bool = False,
+        limit: int | None = None, user: str | None = None,
+    ) -> builtins.list[Match]:
+        """Lines of files below a directory that match `pattern`, a POSIX extended regular expression."""
+        url = f"{self._path}/fs/grep" + query(path=path, pattern=pattern, literal=literal, ignore_case=ignore_case,
+                                              glob=glob, limit=limit, user=user)
+        return [Match.from_json(one, path) for one in await self._results(url, "matches")]
+
+    async def mkdir(self, path: str, *, mode: int | str | None = None, user: str | None = None) -> None:
+        """Makes a directory and those above it. No error if it is there."""
+        await self._post("mkdir", path=path, mode=mode_text(mode), user=user)
+
+    async def move(self, src: str, dst: str, *, user: str | None = None) -> None:
+        """Renames or moves, also between file systems."""
+        await self._post("move", **{"from": src, "to": dst, "user": user})
+
+    async def remove(
+        self, path: str, *, recursive: bool = False, missing_ok: bool = False, user: str | None = None,
+    ) -> None:
+        """Removes a file or a directory; `recursive`: with all that it holds."""
+        url = f"{self._path}/files" + query(path=path, recursive=recursive, user=user)
+        try:
+            await self._http.send("DELETE", url)
+        except NotFound:
+            if not missing_ok:
+                raise
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, recursive: bool = False, user: str | None = None,
+    ) -> AsyncIterator[Stream[Change]]:
+        """`async with files.watch("/src") as changes: async for change in changes: ...`
+
+        From the beginning of the block no change is missed. Without an end; Unavailable if the connection is lost,
+        since nobody knows what happened meanwhile.
+        """
+        url = f"{self._path}/fs/watch" + query(path=path, recursive=recursive, user=user)
+        async with aclosing(self._lines(url)) as lines:
+            async for line in lines:
+                if line["type"] == "watching":
+                    break
+            yield self._changes(lines, path)
+
+    async def get_archive(self, path: str, *, user: str | None = None) -> Stream[bytes]:
+        """A directory or file as a tar archive, piece by piece."""
+        url = f"{self._path}/archive" + query(path=path, user=user)
+        async with aclosing(self._http.chunks(url, "application/x-tar", patient=False)) as chunks:
+            async for chunk in chunks:
+                if chunk:
+                    yield chunk
+
+    async def put_archive(self, path: str, data: Content, *, user: str | None = None) -> None:
+        """Unpacks a tar archive into a directory, and nowhere else, whatever the archive says."""
+        url = f"{self._path}/archive" + query(path=path, user=user)
+        await self._http.send("PUT", url, content=data, headers={"content-type": "application/x-tar"})
+
+    async def _results(self, url: str, name: str) -> builtins.list[Any]:
+        answer = await self._http.send("GET", url, repeat=True, patient=True)
+        found = answer.json()
+        if "error" in found:  # after the first results had been sent
+            raise from_body(found["error"])
+        results: builtins.list[Any] = found[name]
+        return results
+
+    async def _post(self, what: str, **members: Any) -> None:
+        body = {name: value for name, value in members.items() if value is not None}
+        await self._http.send("POST", f"{self._path}/fs/{what}", json=body)
+
+    async def _lines(self, url: str) -> Stream[dict[str, Any]]:
+        parser = LineParser()
+        async with aclosing(self._http.chunks(url, NDJSON)) as chunks:
+            async for chunk in chunks:
+                for line in parser.feed(chunk):
+                    yield line
+        raise Unavailable("the stream of changes was cut off")
+
+    async def _changes(self, lines: Stream[dict[str, Any]], path: str) -> Stream[Change]:
+        async for line in lines:
+            if line["type"] == "error":
+                raise from_body(line["error"])
+            yield Change.from_json(line, path)

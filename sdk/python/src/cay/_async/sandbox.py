@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One sandbox: its commands, files, life and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from .._errors import CayError, Invalid, NotFound, Unsupported
+from .._models import ExecBytes, ExecResult, ProcessInfo, SandboxInfo, Stats
+from .._policy import NetworkPolicy, require_deny_all
+from .._requests import Command, Duration, command_body, input_body, sandbox_path
+from ._http import Answer, AsyncHttp
+from ._runtime import settle, shielded
+from .files import AsyncFiles
+from .process import AsyncProcess
+
+
+class AsyncSandbox:
+    """`async with sandbox:` removes it at the end of the block.
+
+    info   what was known when this object was made; None after `attach`. See `refresh`.
+    files  its files
+    """
+
+    def __init__(self, http: AsyncHttp, id: str, info: SandboxInfo | None = None) -> None:
+        self.id = id
+        self.info = info
+        self._http = http
+        self._path = sandbox_path(id)
+        self.files = AsyncFiles(http, self._path)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        try:
+            with shielded():
+                await self.remove()
+        except CayError:
+            if error is None:  # else the body's own exception is what counts
+                raise
+
+    async def refresh(self) -> SandboxInfo:
+        """Asks again; also sets `info`."""
+        self.info = SandboxInfo.from_json(await self._http.get(self._path))
+        return self.info
+
+    # -- commands
+
+    async def exec(
+        self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
+        None, timeout: Duration | None = None, input: str | bytes | None = None,
+    ) -> ExecResult:
+        """Runs a command to its end: a text is run by a shell, a sequence is a program and its arguments.
+
+        An exit code other than 0 is a result and not an error; 124 and `timed_out` if it took longer than `timeout`.
+        If this is cancelled, the command and all that it started are killed.
+        """
+        body = {**command_body(command, env, cwd, user, timeout), **input_body(input)}
+        return ExecResult.from_json(await self._exec(body))
+
+    async def exec_bytes(
+        self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
+        None, timeout: Duration | None = None, input: str | bytes | None = None,
+    ) -> ExecBytes:
+        """As `exec`, with the output as bytes."""
+        body = {**command_body(command, env, cwd, user, timeout), **input_body(input), "encoding": "base64"}
+        return ExecBytes.from_json(await self._exec(body))
+
+    async def start(
+        self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
+        None, timeout: Duration | None = None, stdin: bool = False, pty: bool = False, rows: int | None = None, cols:
+        int | None = None,
+    ) -> AsyncProcess:
+        """Starts a process that lives on without its caller. `stdin`: its standard input stays open for `write`."""
+        body = command_body(command, env, cwd, user, timeout)
+        body |= {name: True for name, wanted in (("stdin", stdin), ("pty", pty)) if wanted}
+        body |= {name: size for name, size in (("rows", rows), ("cols", cols)) if size is not None}
+
+        async def post() -> Answer:
+            return await self._http.send("POST", self._path + "/processes", json=body)
+
+        async def undo(made: Answer | None) -> None:
+            if made is not None:
+                await self.process(made.json()["pid"]).kill()
+
+        made = await settle(post, undo)
+        return self.process(made.json()["pid"])
+
+    def process(self, pid: int) -> AsyncProcess:
+        """A process by its number, without asking whether there is one."""
+        return AsyncProcess(self._http, self._path, pid)
+
+    async def processes(self) -> list[ProcessInfo]:
+        """All that were started and are remembered, running and ended."""
+        answer = await self._http.get(self._path + "/processes")
+        return [ProcessInfo.from_json(one) for one in answer["processes"]]
+
+    async def _exec(self, body: dict[str, Any]) -> dict[str, Any]:
+        body["kill_on_disconnect"] = True
+        answer = await self._http.send("POST", self._path + "/exec", json=body, patient=True)
+        return answer.json()
+
+    # -- life
+
+    async def pause(self) -> None:
+        """Freezes all of its processes."""
+        await self._http.send("POST", self._path + "/pause")
+
+    async def resume(self) -> None:
+        """Lets its processes run again."""
+        await self._http.send("POST", self._path + "/resume")
+
+    async def stop(self, grace: Duration | None = None) -> None:
+        """Ends its processes with SIGTERM, after `grace` (10 s) with SIGKILL; its record stays."""
+        body = {} if grace is None else {"grace": grace}
+        await self._http.send("POST", self._path + "/stop", json=body, patient=True)
+
+    async def kill(self) -> None:
+        """Ends all of its processes at once; its record stays."""
+        await self._http.send("POST", self._path + "/kill")
+
+    async def remove(self) -> None:
+        """Ends it and deletes all that it holds. No error if it is gone already."""
+        try:
+            await self._http.send("DELETE", self._path, repeat=True)
+        except NotFound:
+            pass
+
+    async def extend(self, *, ttl: Duration | None = None, idle: Duration | None = None) -> SandboxInfo:
+        """Changes how long it may live, counted from now; 0: for ever. What is not given stays as it is."""
+        body = {name: value for name, value in (("ttl", ttl), ("idle", idle)) if value is not None}
+        answer = await self._http.send("PATCH", self._path, json=body, repeat=True)
+        self.info = SandboxInfo.from_json(answer.json())
+        return self.info
+
+    # -- figures
+
+    async def stats(self) -> Stats:
+        """What it uses now, and its limits."""
+        return Stats.from_json(await self._http.get(self._path + "/stats"))
+
+    async def spec(self) -> dict[str, Any]:
+        """What it was made from, with the defaults filled in."""
+        return await self._http.get(self._path + "/spec")
+
+    async def logs(self, *, tail: int | None = None) -> str:
+        """The output of all its processes, merged; with `tail` the last lines of it."""
+        answer = await self._http.send("GET", self._path + "/logs", repeat=True, headers={"accept": "text/plain"})
+        text = answer.content.decode("utf-8", "replace")
+        if tail is None:
+            return text
+        if tail < 0:
+            raise Invalid(f"tail is {tail}, less than 0", {"field": "tail"})
+        return "".join(text.splitlines(keepends=True)[-tail:] if tail else [])
+
+    async def aio_url(self) -> str:
+        """Where this sandbox speaks the protocol of the AIO sandbox: an address that is the right to use it."""
+        answer = await self._http.get(self._path + "/aio")
+        if self._http.base is not None:
+            return self._http.base + str(answer["path"])
+        if answer["url"] is None:
+            raise Unsupported("cayd listens on no TCP address: add 'tcp = 127.0.0.1:7733' to cayd.conf")
+        return str(answer["url"])
+
+    # -- what later versions do
+
+    async def set_network(self, policy: NetworkPolicy) -> None:
+        """"deny-all" is in force, always. Unsupported: other policies. Invalid: what is no policy."""
+        require_deny_all(policy)
+        await self.refresh()
+
+    async def snapshot(self, name: str) -> None:
+        """Unsupported in this version."""
+        if not name:
+            raise Invalid("a snapshot has a name", {"field": "name"})
+        raise Unsupported("snapshots are not part of this version")
+
+    async def fork(self, n: int = 1) -> list[AsyncSandbox]:
+        """Unsupported in this version."""
+        if n < 1:
+            raise Invalid(f"{n} is no number of sandboxes", {"field": "n"})
+        raise Unsupported("forks are not part of this version")
+
+    async def publish(self, port: int) -> str:
+        """Unsupported in this version."""
+        if not 1 <= port <= 65535:
+            raise Invalid(f"{port} is no port", {"field": "port"})
+        raise Unsupported("published ports are not part of this version")

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One exception for each error code of cay, and how an answer becomes one.
+
+The codes, their HTTP statuses and meanings are those of CAY_ERROR_TABLE in include/cay/cay.h; a test compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class CayError(RuntimeError):
+    """What every error of cay is. `code` is for programs, `message` for people; `detail` names the field or rule."""
+
+    code: str = "internal"
+    status: int = 500
+
+    def __init__(self, message: str, detail: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail: Mapping[str, Any] = dict(detail or {})
+
+
+class Invalid(CayError):
+    """The request itself is wrong."""
+
+    code, status = "invalid", 400
+
+
+class Unauthorized(CayError):
+    """No token, or one that is not known or has expired."""
+
+    code, status = "unauthorized", 401
+
+
+class Denied(CayError):
+    """Not permitted."""
+
+    code, status = "denied", 403
+
+
+class NotFound(CayError):
+    """No such sandbox, process, file or image."""
+
+    code, status = "not_found", 404
+
+
+class Timeout(CayError, TimeoutError):
+    """The time given ran out."""
+
+    code, status = "timeout", 408
+
+
+class Conflict(CayError):
+    """Exists already, with another content or in another state."""
+
+    code, status = "conflict", 409
+
+
+class Gone(CayError):
+    """The sandbox has ended."""
+
+    code, status = "gone", 410
+
+
+class TooLarge(CayError):
+    """Larger than a stated maximum."""
+
+    code, status = "too_large", 413
+
+
+class Limit(CayError):
+    """A limit on number or rate is reached."""
+
+    code, status = "limit", 429
+
+
+class Internal(CayError):
+    """A fault in cay, or an unexpected answer."""
+
+    code, status = "internal", 500
+
+
+class Unsupported(CayError):
+    """This host, image or version cannot do it."""
+
+    code, status = "unsupported", 501
+
+
+class Unavailable(CayError):
+    """Not now, or not to be reached; trying again may help."""
+
+    code, status = "unavailable", 503
+
+
+class NoSpace(CayError):
+    """Out of disk space, inodes or memory."""
+
+    code, status = "no_space", 507
+
+
+ERRORS: tuple[type[CayError], ...] = (
+    Invalid, Unauthorized, Denied, NotFound, Timeout, Conflict, Gone, TooLarge, Limit, Internal, Unsupported,
+    Unavailable, NoSpace,
+)
+_BY_CODE = {error.code: error for error in ERRORS}
+# Statuses that only HTTP servers and proxies give, without a code of cay.
+_BY_STATUS = {error.status: error for error in ERRORS}
+_BY_STATUS |= {414: TooLarge, 431: TooLarge, 502: Unavailable, 504: Unavailable}
+
+
+def from_body(body: Mapping[str, Any], status: int = 500) -> CayError:
+    """The exception for the `error` object of an answer or event."""
+    code, message, detail = body.get("code"), body.get("message"), body.get("detail")
+    kind = _BY_CODE.get(str(code), _by_status(status))
+    return kind(str(message or code), detail if isinstance(detail, Mapping) else None)
+
+
+def from_answer(status: int, content: bytes) -> CayError:
+    """The exception for an answer that is no success; by its status alone if it is no error of cay's."""
+    try:
+        body = json.loads(content)["error"]
+        if isinstance(body, Mapping):
+            return from_body(body, status)
+    except (ValueError, KeyError, TypeError):
+        pass
+    text = content[:200].decode("utf-8", "replace").strip()
+    return _by_status(status)(f"HTTP status {status}" + (f": {text}" if text else ""))
+
+
+def _by_status(status: int) -> type[CayError]:
+    return _BY_STATUS.get(status, Invalid if 400 <= status < 500 else Internal)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cayd tells, as frozen dataclasses. Members that this version does not know are ignored.
+
+Names and paths that are not UTF-8 are decoded as Python's own file functions do (surrogateescape), and may be
+passed back as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+M = TypeVar("M", bound="Model")
+
+
+class Model:
+    """A dataclass whose fields are members of a JSON object."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_json(cls: type[M], data: Mapping[str, Any]) -> M:
+        known = _fields_of(cls)
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+
+_known: dict[type, frozenset[str]] = {}
+
+
+def _fields_of(cls: type) -> frozenset[str]:
+    if cls not in _known:
+        _known[cls] = frozenset(field.name for field in fields(cls))
+    return _known[cls]
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo(Model):
+    id: str
+    state: str  # creating, running, paused; or how it ended: exited, oom, ttl, idle, lost
+    reason: str
+    image: str
+    created_ms: int
+    ended_ms: int
+    ttl_left_ms: int | None
+    keeper_pid: int
+    init_pid: int
+    processes: int
+    labels: Mapping[str, str]
+    tenant: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in ("creating", "running", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class Exit(Model):
+    """How a process ended."""
+
+    pid: int
+    exit_code: int  # as a shell tells it: 128 + signal, 124 on timeout, 126 and 127 if it could not be started
+    signal: int
+    timed_out: bool
+    truncated: bool  # output was dropped, oldest first
+    oom: bool  # the sandbox ran out of memory meanwhile
+    duration_ms: float
+    cpu_ms: float
+    peak_memory: int
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult(Exit):
+    """How a command ended and what it wrote. Bytes that are not UTF-8 are U+FFFD; see `exec_bytes`."""
+
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecBytes(Exit):
+    """How a command ended and what it wrote, byte for byte."""
+
+    stdout: bytes
+    stderr: bytes
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ExecBytes:
+        known = {field.name: data[field.name] for field in fields(Exit)}
+        return cls(**known, stdout=base64.b64decode(data["stdout"]), stderr=base64.b64decode(data["stderr"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo(Model):
+    pid: int
+    running: bool
+    pty: bool
+    command: str  # for people: shortened
+    started_ms: int
+    output_start: int  # offset of the first byte that is kept
+    output_end: int
+    exit: Exit | None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ProcessInfo:
+        known = {name: value for name, value in data.items() if name in _fields_of(cls)}
+        known["exit"] = Exit.from_json(known["exit"]) if known.get("exit") else None
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Some bytes that a process wrote. `offset` counts the bytes of both streams together."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+    offset: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind it: `since` of a reader that has it."""
+        return self.offset + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats(Model):
+    """Bytes, microseconds of CPU time, numbers."""
+
+    id: str
+    cpu_us: int
+    cpu_user_us: int
+    cpu_system_us: int
+    memory: int
+    memory_peak: int
+    memory_max: int
+    pids: int
+    pids_max: int
+    io_read: int
+    io_write: int
+    disk: int
+    disk_max: int
+    inodes: int
+    inodes_max: int
+    oom_kills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Model):
+    """Something that happened to a sandbox: created, paused, resumed, ended, removed."""
+
+    seq: int
+    time_ms: int
+    type: str
+    sandbox: str
+    state: str | None
+    reason: str | None
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file, directory or link. `name` is the last part of `path`, which is absolute."""
+
+    name: str
+    path: str
+    type: str  # file, directory, link, pipe, socket, char_device, block_device
+    size: int
+    mode: int  # permission bits
+    mtime_ns: int
+    uid: int
+    gid: int
+    inode: int
+    links: int
+    target: str | None = None  # of a link
+
+    @property
+    def is_file(self) -> bool:
+        return self.type == "file"
+
+    @property
+    def is_dir(self) -> bool:
+        return self.type == "directory"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], above: str) -> FileInfo:
+        """`above`: the path that was asked for, to which names are relative."""
+        path = join(above, text_of(data, "name"))
+        target = text_of(data, "target") if "target" in data else None
+        plain = {key: data[key] for key in ("type", "size", "mode", "mtime_ns", "uid", "gid", "inode", "links")}
+        return cls(name=path.rpartition("/")[2] or "/", path=path, target=target, **plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line that `grep` found."""
+
+    path: str  # absolute
+    line: int  # the first is 1
+    text: str  # without its newline, cut at 4 KiB
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], above: str) -> Match:
+        return cls(join(above, text_of(data, "path")), data["line"], text_of(data, "text"))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `watch` saw: created, modified, deleted, renamed; overflow: events were lost, look at everything again."""
+
+    kind: str
+    path: str  # absolute
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], above: str) -> Change:
+        return cls(data["kind"], join(above, text_of(data, "path")))
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory or file of the host inside of a sandbox, where the operator's rules allow it."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+def text_of(data: Mapping[str, Any], name: str) -> str:
+    """A member that has a twin in base64 where its bytes are not UTF-8."""
+    twin = data.get(name + "_base64")
+    return str(data[name]) if twin is None else base64.b64decode(twin).decode("utf-8", "surrogateescape")
+
+
+def join(above: str, name: str) -> str:
+    if name.startswith("/") or name in ("", "."):
+        return name if name.startswith("/") else above
+    return above.rstrip("/") + "/" + name

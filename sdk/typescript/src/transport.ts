@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests to the daemon over node:http(s) with connections that are kept alive, and the rules of repetition.
+//
+// A request is repeated for some seconds when the connection fails, since a daemon that is being restarted is back
+// within that time: always if nothing of it was sent, else only if the call says `again`, because it may have been
+// carried out. What cannot be repeated fails with Unavailable.
+
+import http from "node:http";
+import https from "node:https";
+import { onAbort, sleep } from "./abort.js";
+import { CayError, errorFromAnswer, Unavailable } from "./errors.js";
+import type { Address } from "./host.js";
+
+export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
+
+export interface Call {
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Below /api/v1, each part encoded. */
+  path: string;
+  query?: Query;
+  /** The body as a value, or as a function that gives it for each attempt. */
+  json?: unknown;
+  body?: Uint8Array | AsyncIterable<Uint8Array>;
+  headers?: http.OutgoingHttpHeaders;
+  signal?: AbortSignal | undefined;
+  /** May be repeated although it was sent. */
+  again?: boolean;
+  /** The body has its effect as it comes, and not when all of it is there. */
+  piecewise?: boolean;
+  /** Set by the transport: an attempt got so far that it may have been carried out. */
+  sent?: boolean;
+}
+
+/** The daemon closes a connection that is idle for 120 s. Ours go first, so that none is used as it closes. */
+const IDLE_MS = 60_000;
+const IDLE_CONNECTIONS = 32;
+/** TCP asks so often whether a silent server is still there: a wait may take hours. */
+const PROBE_MS = 30_000;
+/** How long a daemon that was there may be away, and one that nobody has seen yet. */
+const PATIENCE_MS = 5000;
+const FIRST_PATIENCE_MS = 500;
+const BACKOFF_MS = [0, 20, 50, 100, 200, 400];
+/** Of what a dying or starting daemon gives; EAGAIN is a unix socket whose queue is full. */
+const PASSING = new Set(["ECONNREFUSED", "ECONNRESET", "ENOENT", "EPIPE", "EAGAIN", "ECONNABORTED"]);
+
+/** A connection that failed, before it is decided whether to try again. */
+class Lost extends Error {
+  constructor(
+    override readonly cause: NodeJS.ErrnoException,
+    readonly sent: boolean,
+  ) {
+    super(cause.message);
+  }
+
+  get passing(): boolean {
+    return PASSING.has(this.cause.code ?? "");
+  }
+}
+
+/** What reading an open answer failed with, as the caller is to see it. */
+export function lostWhileReading(error: unknown): Unavailable {
+  const why = error instanceof Error ? error.message : String(error);
+  return new Unavailable(`lost the connection to cayd: ${why}`, { cause: error });
+}
+
+export class Transport {
+  readonly address: Address;
+  #agent: http.Agent;
+  #headers: http.OutgoingHttpHeaders;
+  #reached = false;
+
+  constructor(address: Address, token: string | undefined, ca: string | Uint8Array | undefined) {
+    this.address = address;
+    const options = {
+      keepAlive: true,
+      keepAliveInitialDelay: PROBE_MS,
+      timeout: IDLE_MS,
+      maxFreeSockets: IDLE_CONNECTIONS,
+    };
+    this.#agent = address.tls
+      ? new https.Agent({ ...options, ...(ca && { ca: Buffer.from(ca) }) })
+      : new http.Agent(options);
+    this.#headers = { host: address.authority, ...(token && { authorization: `Bearer ${token}` }) };
+  }
+
+  /** Closes all connections: calls under way fail. */
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  /** The JSON of the answer; undefined if it has none. */
+  async json<T>(call: Call): Promise<T> {
+    const { text } = await this.answer(call);
+    return (text === "" ? undefined : JSON.parse(text)) as T;
+  }
+
+  /** Status and body of an answer that is read at once. */
+  answer(call: Call): Promise<{ status: number; text: string }> {
+    return this.#repeat(call, async (response) => ({
+      status: response.statusCode ?? 0,
+      text: await readText(response),
+    }));
+  }
+
+  bytes(call: Call): Promise<Uint8Array> {
+    return this.#repeat(call, readAll);
+  }
+
+  /** The answer with its body unread. From here on its user deals with the connection and the signal. */
+  open(call: Call): Promise<http.IncomingMessage> {
+    return this.#repeat(call, async (response) => response);
+  }
+
+  async #repeat<T>(call: Call, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {
+    const began = Date.now();
+    for (let attempt = 0; ; attempt++) {
+      const pause = BACKOFF_MS[attempt] ?? 500;
+      call.signal?.throwIfAborted();
+      try {
+        return await this.#once(call, read);
+      } catch (error) {
+        if (error instanceof Lost && error.sent) call.sent = true;
+        const left = (this.#reached ? PATIENCE_MS : FIRST_PATIENCE_MS) - (Date.now() - began);
+        if (!mayRepeat(call, error) || left < pause) throw this.#final(error);
+      }
+      await sleep(pause, call.signal);
+    }
+  }
+
+  #final(error: unknown): unknown {
+    if (!(error instanceof Lost)) return error;
+    const what = error.sent ? "lost the connection to" : "cannot reach";
+    return new Unavailable(`${what} cayd at ${this.address.text}: ${error.message}`, { cause: error.cause });
+  }
+
+  /** One attempt. Rejects with the signal's reason, with Lost, or with the error of the answer. */
+  #once<T>(call: Call, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const request = this.#request(call);
+      const undo = onAbort(call.signal, () => {
+        reject(call.signal?.reason);
+        request.destroy();
+      });
+      const fail = (error: unknown) => {
+        undo();
+        reject(error);
+      };
+      request.on("error", (error: NodeJS.ErrnoException) => fail(new Lost(error, wasSent(call, request, error))));
+      request.on("response", (response) => {
+        this.#reached = true;
+        response.on("error", () => {}); // told to whoever reads, and to nobody when nobody does
+        const done = isGood(response) ? read(response) : readError(response);
+        done.finally(() => stopSending(request, call)).then(
+          (value) => {
+            undo();
+            resolve(value);
+          },
+          (error) => fail(error instanceof CayError ? error : new Lost(error, true)),
+        );
+      });
+      sendBody(request, call, fail);
+    });
+  }
+
+  #request(call: Call): http.ClientRequest {
+    const headers: http.OutgoingHttpHeaders = { ...this.#headers, ...call.headers };
+    if (call.json !== undefined) headers["content-type"] = "application/json";
+    const path = `${this.address.prefix}/api/v1${call.path}${encodeQuery(call.query)}`;
+    const options = { ...this.address.connect, agent: this.#agent, method: call.method, path, headers };
+    return this.address.tls ? https.request(options) : http.request(options);
+  }
+}
+
+function isGood(response: http.IncomingMessage): boolean {
+  const status = response.statusCode ?? 0;
+  return status >= 200 && status < 300;
+}
+
+async function readError(response: http.IncomingMessage): Promise<never> {
+  throw errorFromAnswer(response.statusCode ?? 0, await readText(response));
+}
+
+/** An array of its own, not a part of Node's pool. */
+async function readAll(response: http.IncomingMessage): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  const all = new Uint8Array(chunks.reduce((size, chunk) => size + chunk.length, 0));
+  let at = 0;
+  for (const chunk of chunks) {
+    all.set(chunk, at);
+    at += chunk.length;
+  }
+  return all;
+}
+
+async function readText(response: http.IncomingMessage): Promise<string> {
+  let text = "";
+  response.setEncoding("utf8");
+  for await (const chunk of response) text += chunk as string;
+  return text;
+}
+
+/**
+ * Whether it may have been carried out, or cannot be sent a second time. EPIPE says that the other side had closed a
+ * connection that was kept alive before all of the request was written.
+ */
+function wasSent({ body, piecewise }: Call, request: http.ClientRequest, error: NodeJS.ErrnoException): boolean {
+  if (!request.socket || request.socket.connecting || error.syscall === "connect") return false;
+  const incomplete = request.reusedSocket && error.code === "EPIPE";
+  return !incomplete || piecewise === true || (body !== undefined && !(body instanceof Uint8Array));
+}
+
+function mayRepeat(call: Call, error: unknown): boolean {
+  if (error instanceof Lost) return error.passing && (call.again === true || !error.sent);
+  // An answer all the same: the daemon is about to end, or the sandbox is being removed.
+  return call.again === true && error instanceof Unavailable;
+}
+
+function encodeQuery(query: Query | undefined): string {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {}))
+    for (const one of Array.isArray(value) ? value : [value]) if (one !== undefined) params.append(name, String(one));
+  const text = params.toString();
+  return text && `?${text}`;
+}
+
+/** The answer came before all of the body was sent: the rest is of no use to anybody. */
+function stopSending(request: http.ClientRequest, call: Call): void {
+  if (call.body && !request.writableFinished) request.destroy();
+}
+
+function sendBody(request: http.ClientRequest, { body, json }: Call, fail: (error: unknown) => void): void {
+  if (json !== undefined) request.end(JSON.stringify(typeof json === "function" ? json() : json));
+  else if (!body || body instanceof Uint8Array) request.end(body);
+  else {
+    // Nothing is taken from the source before there is a connection: until then the request can be repeated.
+    const begin = () =>
+      pump(body, request).catch((error: unknown) => {
+        fail(error);
+        request.destroy();
+      });
+    request.once("socket", (socket) => (socket.connecting ? socket.once("connect", begin) : begin()));
+  }
+}
+
+async function pump(source: AsyncIterable<Uint8Array>, request: http.ClientRequest): Promise<void> {
+  for await (const chunk of source) {
+    if (request.destroyed) return;
+    if (!request.write(chunk)) await drained(request);
+  }
+  request.end();
+}
+
+function drained(request: http.ClientRequest): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      request.off("drain", done);
+      request.off("close", done);
+      resolve();
+    };
+    request.on("drain", done);
+    request.on("close", done);
+  });
+}

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+export { default } from "eve/tools/grep";

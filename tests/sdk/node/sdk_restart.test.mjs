@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A daemon that is killed or restarted: what is resumed, what is repeated, what fails. It is this file's own daemon,
+// driven over the socket CAY_TEST_CONTROL.
+
+import assert from "node:assert/strict";
+import net from "node:net";
+import { test } from "node:test";
+import { Unavailable } from "cay";
+import { decode, runs, shared, text, until } from "./sdk_support.mjs";
+
+const context = shared();
+
+function control(line) {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect(process.env.CAY_TEST_CONTROL);
+    let answer = "";
+    socket.on("error", reject);
+    socket.on("data", (data) => (answer += data));
+    socket.on("close", () => (answer === "ok\n" ? resolve() : reject(new Error(`control: '${answer}'`))));
+    socket.write(`${line}\n`);
+  });
+}
+
+const COUNT = "for i in $(seq 1 60); do echo $i; echo e$i >&2; sleep 0.02; done; exit 9";
+const NUMBERS = Array.from({ length: 60 }, (_, i) => `${i + 1}\n`).join("");
+
+test("output goes on where it was over kill -9 and restart: nothing is lost, nothing comes twice", async () => {
+  const process = await context.box.start(COUNT);
+  const got = { stdout: "", stderr: "" };
+  let restarted;
+  for await (const { stream, data } of process.output()) {
+    got[stream] += decode(data);
+    if (got.stdout.length > 20) restarted ??= control("restart kill9");
+  }
+  await restarted;
+  assert.equal(got.stdout, NUMBERS);
+  assert.equal(got.stderr, NUMBERS.replace(/^(?=\d)/gm, "e"));
+  assert.equal((await process.wait()).exitCode, 9);
+});
+
+test("streams and wait go on over kill -9 and restart", async () => {
+  const process = await context.box.start(COUNT);
+  const all = Promise.all([text(process.stdout), text(process.stderr), process.wait()]);
+  await control("restart kill9");
+  const [stdout, stderr, exit] = await all;
+  assert.equal(stdout, NUMBERS);
+  assert.equal(stderr.length, NUMBERS.length + 60);
+  assert.equal(exit.exitCode, 9);
+});
+
+test("calls made while the daemon is away wait for it", async () => {
+  await context.box.refresh();
+  await control("kill9");
+  const calls = [
+    context.cay.get(context.box.id),
+    context.cay.list(),
+    context.cay.create({ idle: 600 }),
+    context.box.exec("echo back"),
+    context.box.files.write("/tmp/x", "x"),
+    context.box.start("exit 3").then((process) => process.wait()),
+  ];
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await control("start");
+  const [found, list, made, done, , exit] = await Promise.all(calls);
+  assert.equal(found.info.state, "running");
+  assert.ok(list.length > 0);
+  assert.equal(done.stdout, "back\n");
+  assert.equal(exit.exitCode, 3);
+  await made.remove();
+});
+
+test("exec in the middle of which the daemon dies is Unavailable and is not run twice", async () => {
+  const running = context.box.exec("echo once >> /tmp/ran; sleep 9991");
+  running.catch(() => {});
+  await until(() => runs(context.box, "sleep 9991"));
+  await control("restart kill9");
+  await assert.rejects(running, Unavailable);
+  assert.equal(await context.box.files.readText("/tmp/ran"), "once\n");
+  await context.box.exec("pkill -f '[s]leep 9991'");
+});
+
+test("idle connections of before a restart do no harm", async () => {
+  for (const how of ["stop", "kill9"]) {
+    await Promise.all(Array.from({ length: 10 }, () => context.box.exec("true")));
+    await control(`restart ${how}`);
+    assert.equal((await context.box.exec("echo on")).stdout, "on\n");
+    await Promise.all(Array.from({ length: 10 }, () => context.box.exec("true")));
+  }
+});
+
+test("events go on over a restart, without a gap and without one twice", async () => {
+  const seen = [];
+  const events = context.cay.events();
+  let last;
+  for await (const event of events) {
+    seen.push(event);
+    if (!last) {
+      await control("restart kill9");
+      last = await context.cay.create({ idle: 600 });
+      await last.remove();
+    } else if (event.sandbox === last.id && event.type === "removed") break;
+  }
+  const numbers = seen.map((event) => event.seq);
+  assert.deepEqual(numbers, [...new Set(numbers)].sort((a, b) => a - b));
+});
+
+test("an abort while the daemon is away is not held up, and a process of a dead signal is killed at last", async () => {
+  const controller = new AbortController();
+  const reason = new Error("enough");
+  const process = await context.box.start("sleep 9992", { signal: controller.signal });
+  const isReason = (error) => error === reason;
+  const waiting = assert.rejects(process.wait(), isReason);
+  await control("kill9");
+  const asking = context.cay.list({ signal: controller.signal });
+  controller.abort(reason);
+  await assert.rejects(asking, isReason);
+  await control("start");
+  await waiting;
+  await until(async () => !(await runs(context.box, "sleep 9992")));
+});

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens when connections fail, against a server that makes them fail at the worst moment.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import http from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, beforeEach, test } from "node:test";
+import { Cay, Gone, Unavailable } from "cay";
+import { decode, text } from "./sdk_support.mjs";
+
+let directory, server, cay;
+/** Requests that came, as {method, path, query, body, socket}, and what is to be done with the next ones. */
+let seen, plan;
+
+before(async () => {
+  directory = await mkdtemp(join(tmpdir(), "cay-"));
+  server = http.createServer(async (request, response) => {
+    const url = new URL(request.url, "http://x");
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const query = Object.fromEntries(url.searchParams);
+    if (request.headers["content-type"] === "application/json") body = JSON.parse(body);
+    seen.push({ method: request.method, path: url.pathname, query, body, socket: request.socket });
+    const act = plan.shift() ?? answer({});
+    act(response, seen.at(-1));
+  });
+  await new Promise((resolve) => server.listen(join(directory, "sock"), resolve));
+});
+
+after(async () => {
+  server.close();
+  server.closeAllConnections();
+  await rm(directory, { recursive: true });
+});
+
+beforeEach(() => {
+  seen = [];
+  plan = [];
+  cay = new Cay({ host: `unix:${directory}/sock` });
+});
+
+const answer = (value, status = 200) => (response) => {
+  response.writeHead(status, { "content-type": "application/json" });
+  response.end(JSON.stringify(value));
+};
+const refuse = (code, status) => answer({ error: { code, message: code } }, status);
+const cut = (response) => response.destroy();
+const inTheMiddle = (response) => {
+  response.writeHead(200, { "content-length": 100 });
+  response.write('{"a":', () => response.destroy());
+};
+
+function frame(kind, offset, payload) {
+  const bytes = Buffer.alloc(16 + Buffer.byteLength(payload));
+  bytes[0] = kind;
+  bytes.writeUInt32BE(bytes.length - 16, 4);
+  bytes.writeBigUInt64BE(BigInt(offset), 8);
+  bytes.write(payload, 16);
+  return bytes;
+}
+
+const EXIT = JSON.stringify({ type: "exit", exit: { pid: 1, exit_code: 0 } });
+
+/** Sends these bytes, then ends as told: "end" or "cut". */
+const stream = (bytes, how) => (response) => {
+  response.writeHead(200);
+  response.write(bytes, () => (how === "end" ? response.end() : response.destroy()));
+};
+
+test("what only asks is repeated: before an answer, in the middle of one, and when told to come again", async () => {
+  plan = [cut, inTheMiddle, refuse("unavailable", 503), answer({ id: "a", state: "running" })];
+  assert.equal((await cay.get("a")).info.state, "running");
+  assert.equal(seen.length, 4);
+});
+
+test("create is repeated with the same id", async () => {
+  plan = [cut, answer({ id: "x" }, 200)];
+  const box = await cay.create();
+  assert.deepEqual(
+    seen.map(({ body }) => body.id),
+    [box.id, box.id],
+  );
+});
+
+test("create whose answers are lost removes what it may have made; with an id that was given it does not", async () => {
+  const lost = (response, request) => (request.method === "DELETE" ? response.writeHead(204).end() : cut(response));
+  plan = Array(200).fill(lost);
+  const [one, two] = await Promise.allSettled([cay.create(), cay.create({ id: "mine" })]);
+  assert.ok(one.reason instanceof Unavailable && two.reason instanceof Unavailable);
+  const removed = seen.filter(({ method }) => method === "DELETE");
+  assert.equal(removed.length, 1);
+  assert.match(removed[0].path, /^\/api\/v1\/sandboxes\/[0-9a-f]{12}$/);
+});
+
+test("exec, start and writes are not repeated when they were sent", async () => {
+  const box = cay.attach("a");
+  const calls = [
+    () => box.exec("x"),
+    () => box.start("x"),
+    () => box.files.write("/x", "{}"),
+    () => box.process(1).write("{}"),
+    () => box.process(1).signal("TERM"),
+  ];
+  for (const call of calls) {
+    seen = [];
+    plan = [cut];
+    await assert.rejects(call(), (error) => error instanceof Unavailable && error.cause.code === "ECONNRESET");
+    assert.equal(seen.length, 1);
+  }
+  plan = [refuse("unavailable", 503)];
+  seen = [];
+  await assert.rejects(box.exec("x"), Unavailable);
+  assert.equal(seen.length, 1);
+});
+
+test("exec on a connection that the server closed while it was idle", async () => {
+  const box = cay.attach("a");
+  for (let i = 0; i < 20; i++) {
+    await box.refresh();
+    if (i % 2) server.closeIdleConnections();
+    else seen.at(-1).socket.destroy();
+    await box.exec("x");
+  }
+  assert.equal(seen.length, 40);
+});
+
+test("what has an effect as it comes, or comes from a stream, is never sent twice", async () => {
+  const box = cay.attach("a");
+  const chunk = "x".repeat(100_000);
+  async function* parts() {
+    for (let i = 0; i < 20; i++) yield Buffer.from(chunk);
+  }
+  for (let i = 0; i < 20; i++) {
+    await box.refresh();
+    seen.at(-1).socket.destroy();
+    const call = i % 2 ? box.process(1).write(chunk.repeat(20)) : box.files.write("/x", parts());
+    seen = [];
+    const done = await call.then(
+      () => 1,
+      (error) => assert.ok(error instanceof Unavailable) ?? 0,
+    );
+    assert.deepEqual(
+      seen.map(({ body }) => body.length),
+      Array(done).fill(2_000_000),
+    );
+  }
+});
+
+test("connections are used again", async () => {
+  const box = cay.attach("a");
+  for (let i = 0; i < 10; i++) await box.refresh();
+  await assert.rejects(((plan = [refuse("gone", 410)]), box.exec("x")), Gone);
+  await box.refresh();
+  assert.equal(new Set(seen.map(({ socket }) => socket)).size, 1);
+});
+
+test("wait is repeated with the time that is left", async () => {
+  plan = [(response) => setTimeout(() => response.destroy(), 300), answer({ pid: 1, exit_code: 0 })];
+  await cay.attach("a").process(1).wait({ timeout: 60 });
+  assert.equal(seen[0].body.timeout <= 60, true);
+  assert.ok(seen[1].body.timeout < seen[0].body.timeout - 0.25);
+});
+
+test("output that is cut off goes on behind the last byte, wherever it was cut", async () => {
+  const whole = Buffer.concat([frame(1, 0, "hello"), frame(2, 5, "oops"), frame(1, 9, "end"), frame(3, 12, EXIT)]);
+  const from = (offset) => {
+    const all = Buffer.from("hellooopsend").subarray(offset).toString();
+    const kinds = [1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1];
+    const frames = [...all].map((letter, i) => frame(kinds[offset + i], offset + i, letter));
+    return Buffer.concat([...frames, frame(3, 12, EXIT)]);
+  };
+  const go = (how) => (response, { query }) => stream(from(Number(query.from)), how)(response);
+  for (const end of ["cut", "end"]) {
+    for (let at = 0; at < whole.length; at++) {
+      plan = [stream(whole.subarray(0, at), end), go("end")];
+      const got = { stdout: "", stderr: "" };
+      let offset = 0;
+      for await (const piece of cay.attach("a").process(1).output()) {
+        assert.equal(piece.offset, offset);
+        offset += piece.data.length;
+        got[piece.stream] += decode(piece.data);
+      }
+      assert.deepEqual(got, { stdout: "helloend", stderr: "oops" }, `${end} at ${at}`);
+    }
+  }
+});
+
+test("output: an error as its last frame is the error; the end of the process is known to wait", async () => {
+  const error = JSON.stringify({ type: "error", error: { code: "gone", message: "it has ended" } });
+  plan = [stream(Buffer.concat([frame(1, 0, "a"), frame(5, 1, error)]), "end")];
+  await assert.rejects(text(cay.attach("a").process(1).stdout), Gone);
+  plan = [stream(frame(3, 0, EXIT), "end")];
+  const process = cay.attach("a").process(1);
+  assert.equal(await text(process.stdout), "");
+  seen = [];
+  assert.equal((await process.wait()).exitCode, 0);
+  assert.equal(seen.length, 0);
+});
+
+test("output that is cut off again and again without a byte is given up", async () => {
+  plan = Array(100).fill(stream(Buffer.alloc(3), "cut"));
+  await assert.rejects(text(cay.attach("a").process(1).stdout), Unavailable);
+});
+
+test("events that are cut off go on with the next one", async () => {
+  const line = (seq) => `${JSON.stringify({ seq, type: "created", sandbox: "a", time_ms: 1 })}\n`;
+  plan = [stream(line(4) + line(5) + line(6).slice(0, 9), "cut"), stream(line(6), "end")];
+  const got = [];
+  for await (const { seq, timeMs } of cay.events({ since: 4 })) {
+    got.push([seq, timeMs]);
+    if (seq === 6) break;
+  }
+  assert.deepEqual(got, [4, 5, 6].map((seq) => [seq, 1]));
+  assert.deepEqual(
+    seen.map(({ query }) => query.from),
+    ["4", "6"],
+  );
+});
+
+test("a file that is cut off is Unavailable and not short", async () => {
+  const short = (response) => {
+    response.writeHead(200, { "content-length": 10 });
+    response.write("12345", () => response.destroy());
+  };
+  plan = [short];
+  await assert.rejects(text(await cay.attach("a").files.stream("/x")), Unavailable);
+  plan = [short, (response) => response.end("1234567890")];
+  assert.equal(await cay.attach("a").files.readText("/x"), "1234567890");
+});
+
+test("an answer that is no JSON of ours is told by its status", async () => {
+  plan = [(response) => response.writeHead(431).end("<html>")];
+  await assert.rejects(cay.version(), { code: "too_large", status: 431 });
+});
+
+test("a stream that nobody reads any more does not hold up the end of a program", async () => {
+  const program = `
+    import { Cay } from "cay";
+    const process = new Cay().attach("a").process(1);
+    const reader = process.stdout.getReader();
+    await reader.read();
+    const file = await new Cay().attach("a").files.stream("/x");
+    console.log("done");`;
+  const quiet = (response) => {
+    response.writeHead(200);
+    response.write(frame(1, 0, "a"));
+  };
+  plan = [quiet, quiet];
+  const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
+    cwd: import.meta.dirname,
+    env: { ...process.env, CAY_HOST: `unix:${directory}/sock` },
+    stdio: ["ignore", "pipe", "inherit"],
+    timeout: 20_000,
+  });
+  let output = "";
+  child.stdout.on("data", (chunk) => (output += chunk));
+  assert.equal(await new Promise((resolve) => child.on("close", resolve)), 0);
+  assert.equal(output, "done\n");
+});

@@ -1,0 +1,744 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay.adapters.openenv against a real cayd: each line of OpenEnv's contract for sandbox back ends.
+
+test_openenv_harness.py drives it the way the framework's own harnesses do.
+"""
+import dataclasses
+import hashlib
+import inspect
+import itertools
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import typing
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import cay as sdk
+from cay.adapters.openenv import CayBgJob, CaySandboxBackend, CaySandboxHandle, ExecResult
+
+
+@typing.runtime_checkable
+class BgJob(typing.Protocol):
+    @property
+    def pid(self) -> int: ...
+    def wait(self, timeout=None): ...
+    def kill(self): ...
+
+
+@typing.runtime_checkable
+class SandboxHandle(typing.Protocol):
+    @property
+    def sandbox_id(self) -> str: ...
+    def exec(self, cmd, *, envs=None, cwd=None, timeout=60): ...
+    def start_bg(self, cmd, *, envs=None, cwd=None): ...
+    def write_text(self, path, content): ...
+    def read_text(self, path): ...
+    def exists(self, path): ...
+    def kill(self): ...
+
+
+@typing.runtime_checkable
+class SandboxBackend(typing.Protocol):
+    def create(self, *, timeout_s=900, envs=None, metadata=None, image=None): ...
+
+
+@pytest.fixture(scope="module")
+def backend(host):
+    made = CaySandboxBackend(host)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def box(backend):
+    """A handle that the tests of this module share; what ends a sandbox makes its own."""
+    handle = backend.create(envs={"FROM_CREATE": "made", "BOTH": "create"})
+    yield handle
+    handle.kill()
+
+
+@pytest.fixture
+def fresh(backend):
+    made = []
+
+    def make(**options):
+        made.append(backend.create(**options))
+        return made[-1]
+
+    yield make
+    for handle in made:
+        handle.kill()
+
+
+def until(what, seconds=20):
+    """Waits for something that must come; how long it takes is not asserted."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
+
+
+_serial = itertools.count(1)
+
+
+def name():
+    return f"/home/user/t{next(_serial)}"
+
+
+# -- types
+
+
+def test_exec_result_is_a_mutable_dataclass_in_the_order_exit_code_stdout_stderr():
+    """ExecResult(exit_code, stdout, stderr): plain mutable dataclass, positional order."""
+    result = ExecResult(3, "out", "err")
+    assert [field.name for field in dataclasses.fields(ExecResult)] == ["exit_code", "stdout", "stderr"]
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "out", "err")
+    result.stdout = "changed"
+    assert result == ExecResult(3, "changed", "err")
+
+
+def test_stdout_and_stderr_are_always_text(box):
+    """stdout/stderr must be str, never None; bytes that are not UTF-8 do not raise."""
+    silent, odd = box.exec("true"), box.exec(r"printf 'a\xffb'")
+    assert (silent.stdout, silent.stderr) == ("", "")
+    assert odd.stdout == "a\ufffdb"
+    assert silent.stdout[-2000:] == ""
+
+
+def test_protocols_hold_at_run_time(backend, box):
+    """The protocols are runtime_checkable: isinstance of handle and job, issubclass of the back end."""
+    job = box.start_bg("true")
+    assert isinstance(box, SandboxHandle) and isinstance(job, BgJob) and isinstance(backend, SandboxBackend)
+    assert issubclass(CaySandboxBackend, SandboxBackend)
+    assert job.wait() == 0
+
+
+def test_signatures_take_what_the_protocols_say():
+    """Parameter names, keyword-only ones and defaults are those of the protocols."""
+    pairs = [(SandboxBackend, CaySandboxBackend, ["create"]), (BgJob, CayBgJob, ["wait", "kill"]),
+             (SandboxHandle, CaySandboxHandle, ["exec", "start_bg", "write_text", "read_text", "exists", "kill"])]
+    for protocol, ours, methods in pairs:
+        for method in methods:
+            wanted = inspect.signature(getattr(protocol, method)).parameters
+            found = inspect.signature(getattr(ours, method)).parameters
+            for one in wanted.values():
+                assert (found[one.name].kind, found[one.name].default) == (one.kind, one.default), (method, one.name)
+
+
+def test_the_frameworks_own_exec_result_is_used_where_it_is_loaded(host, tmp_path):
+    """If the framework's ExecResult is there, exec returns that class."""
+    package = tmp_path / "opencode_env" / "sandbox"
+    package.mkdir(parents=True)
+    (tmp_path / "opencode_env" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "base.py").write_text(textwrap.dedent("""\
+        from dataclasses import dataclass
+
+        @dataclass
+        class ExecResult:
+            exit_code: int
+            stdout: str
+            stderr: str
+        """))
+    program = textwrap.dedent("""\
+        import sys
+        from cay.adapters.openenv import CaySandboxBackend
+        backend = CaySandboxBackend(sys.argv[1])
+        from opencode_env.sandbox.base import ExecResult
+        handle = backend.create()
+        try:
+            assert handle.exec("echo hi") == ExecResult(0, "hi\\n", ""), handle.exec("echo hi")
+        finally:
+            handle.kill()
+        """)
+    subprocess.run([sys.executable, "-B", "-c", program, host], cwd=tmp_path, check=True, timeout=60)
+
+
+# -- create
+
+
+def test_create_takes_keywords_only(backend):
+    """create(*, timeout_s, envs, metadata, image) is keyword-only."""
+    with pytest.raises(TypeError):
+        backend.create(900)
+
+
+def test_create_defaults_to_a_lifetime_of_900_seconds(backend, fresh):
+    """timeout_s=900 is the sandbox's lifetime."""
+    left = fresh().raw.refresh().ttl_left_ms
+    assert 0 < left <= 900_000
+    assert 0 < fresh(timeout_s=1200).raw.refresh().ttl_left_ms <= 1_200_000
+
+
+def test_lifetime_is_enforced_without_this_process(cayd, host):
+    """The TTL destroys everything, even if the Python process died."""
+    program = "import sys; from cay.adapters.openenv import CaySandboxBackend as B; " \
+              "h = B(sys.argv[1]).create(timeout_s=1); h.start_bg('sleep 1000'); print(h.sandbox_id, flush=True); " \
+              "import os; os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-B", "-c", program, host], capture_output=True, text=True, timeout=60)
+    identifier = done.stdout.strip()
+    assert identifier, done
+    until(lambda: cayd.get(f"/sandboxes/{identifier}").body["state"] == "ttl")
+    assert cayd.get(f"/sandboxes/{identifier}").body["processes"] == 0
+    cayd.remove(identifier)
+
+
+def test_a_lifetime_must_be_positive(backend):
+    """0 would be a sandbox that never ends: it is refused."""
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="timeout_s"):
+            backend.create(timeout_s=wrong)
+
+
+def test_create_envs_are_visible_to_every_command(box):
+    """envs of create are visible to every later exec and start_bg."""
+    assert box.exec('printf %s "$FROM_CREATE"').stdout == "made"
+    path = name()
+    assert box.start_bg(f'printf %s "$FROM_CREATE" > {path}').wait() == 0
+    assert box.read_text(path) == "made"
+
+
+def test_metadata_are_labels(fresh, cay):
+    """metadata: labels openenv.<k>=<v> plus openenv.sandbox=true."""
+    handle = fresh(metadata={"episode_id": "ep-000001 of 7", "seed": 3})
+    labels = {"openenv.sandbox": "true", "openenv.episode_id": "ep-000001 of 7", "openenv.seed": "3"}
+    assert handle.raw.refresh().labels == labels
+    assert [info.id for info in cay.list(labels={"openenv.episode_id": "ep-000001 of 7"})] == [handle.sandbox_id]
+    assert fresh(metadata=None).raw.refresh().labels == {"openenv.sandbox": "true"}
+
+
+@pytest.mark.parametrize("metadata", [
+    {"a b": "x"}, {"a": "x\ny"}, {"a": "x" * 600}, {"k" * 600: "x"}, {f"k{i}": "x" for i in range(70)},
+], ids=["blank in key", "newline in value", "long value", "long key", "many"])
+def test_metadata_that_cannot_be_labels_are_refused(backend, cay, metadata):
+    """Labels are stricter than metadata: what does not fit is refused, with nothing made and nothing changed."""
+    before = {info.id for info in cay.list()}
+    with pytest.raises((sdk.Invalid, sdk.TooLarge, sdk.Limit)):
+        backend.create(metadata=metadata)
+    assert {info.id for info in cay.list()} == before
+
+
+def test_metadata_cannot_hide_the_mark(backend):
+    """openenv.sandbox=true is on every sandbox of OpenEnv's."""
+    with pytest.raises(ValueError, match="openenv.sandbox"):
+        backend.create(metadata={"sandbox": "false"})
+
+
+def test_create_takes_an_image(daemons):
+    """image: passed to cayd, which knows the operator's aliases; that of create goes before the constructor's."""
+    daemon = daemons()
+    daemon.cay.config.write_text("[image]\npython:3.12-slim = host\n")
+    daemon.restart()
+    backend = CaySandboxBackend(f"unix:{daemon.sock}", image="nonesuch")
+    handle = backend.create(image="python:3.12-slim")
+    assert handle.exec("echo ok").stdout == "ok\n"
+    handle.kill()
+    with pytest.raises(RuntimeError, match="nonesuch"):
+        backend.create()
+    backend.close()
+
+
+def test_an_image_that_cayd_does_not_know_is_an_error(backend, cay):
+    """Errors at create are RuntimeErrors, of cay's own classes; nothing is left."""
+    before = {info.id for info in cay.list()}
+    with pytest.raises(RuntimeError, match="ubuntu:22.04") as caught:
+        backend.create(image="ubuntu:22.04")
+    assert isinstance(caught.value, (sdk.NotFound, sdk.Unsupported))
+    assert {info.id for info in cay.list()} == before
+
+
+def test_create_without_a_daemon_is_a_runtime_error(tmp_path):
+    """Errors at create: RuntimeError."""
+    with pytest.raises(RuntimeError, match="cannot reach cayd"):
+        CaySandboxBackend(f"unix:{tmp_path}/none.sock").create()
+
+
+def test_create_tolerates_unknown_keywords(fresh, caplog):
+    """Unknown keywords of later protocols are tolerated, and said aloud."""
+    with caplog.at_level(logging.WARNING, logger="cay.adapters.openenv"):
+        assert fresh(template="x", region="y").exec("echo ok").stdout == "ok\n"
+    assert "region, template" in caplog.text
+
+
+def test_create_returns_a_sandbox_that_is_ready(fresh):
+    """The harness's first probe, echo ok, succeeds at once."""
+    assert fresh().exec("echo ok", timeout=5) == ExecResult(0, "ok\n", "")
+
+
+def test_limits_and_the_default_image_come_from_the_constructor(host):
+    """image, memory, cpus, user and home are options of the back end."""
+    backend = CaySandboxBackend(host, image="host", memory="128M", cpus=0.5, user="root", home="/root")
+    handle = backend.create()
+    spec = handle.raw.spec()
+    assert (spec["memory"], spec["cpus"], spec["image"]) == (128 << 20, 0.5, "host")
+    assert handle.exec("id -u; pwd; echo $HOME").stdout == "0\n/root\n/root\n"
+    handle.kill()
+    backend.close()
+
+
+def test_an_existing_client_is_used_and_left_open(cay):
+    """host and token, or a cay.Cay of the caller's."""
+    backend = CaySandboxBackend(client=cay)
+    handle = backend.create()
+    assert handle.exec("echo ok").stdout == "ok\n"
+    handle.kill()
+    backend.close()
+    assert isinstance(cay.list(), list)
+    with pytest.raises(ValueError, match="client"):
+        CaySandboxBackend("unix:/nowhere", client=cay)
+
+
+def test_a_token_works_over_tcp(cayd):
+    """The same over TCP with a token, as a tenant."""
+    token = cayd.token("openenv-tcp", tenant="openenv")
+    backend = CaySandboxBackend(cayd.url, token=token)
+    handle = backend.create()
+    assert handle.exec("echo ok").stdout == "ok\n"
+    handle.kill()
+    backend.close()
+
+
+def test_the_host_comes_from_the_environment(host, monkeypatch):
+    """The class can stand in where a back end is made without arguments."""
+    monkeypatch.setenv("CAY_HOST", host)
+    backend = CaySandboxBackend()
+    handle = backend.create()
+    assert handle.exec("echo ok").stdout == "ok\n"
+    handle.kill()
+    backend.close()
+
+
+# -- the handle
+
+
+def test_sandbox_id_is_12_hex_digits(box, cay):
+    """sandbox_id: a non-empty str of 12 hex digits, the sandbox's name in cay."""
+    assert len(box.sandbox_id) == 12 and set(box.sandbox_id) <= set("0123456789abcdef")
+    assert cay.get(box.sandbox_id).id == box.sandbox_id
+
+
+def test_raw_is_cays_own_object(box):
+    """raw: an escape hatch."""
+    assert isinstance(box.raw, sdk.Sandbox) and box.raw.id == box.sandbox_id
+
+
+# -- exec
+
+
+def test_exec_is_bash(box):
+    """cmd is run by bash: pipes, export, arrays, process substitution, $(...)."""
+    assert box.exec("set -e && a=(x y) && echo ${a[1]} | tr y z && cat <(echo sub) && echo \"$(printf %s q)\"").stdout \
+        == "z\nsub\nq\n"
+    assert box.exec('export PATH="$HOME/.opencode/bin:$PATH" && printf %s "${PATH%%:*}"').stdout \
+        == "/home/user/.opencode/bin"
+    assert box.exec("seq 100 | tail -20 | head -2").stdout == "81\n82\n"
+
+
+def test_exec_is_a_login_shell(fresh):
+    """bash -l: the profile of the user is read."""
+    handle = fresh()
+    handle.write_text("/home/user/.bash_profile", "export FROM_PROFILE=yes\n")
+    assert handle.exec("shopt -q login_shell && printf %s $FROM_PROFILE").stdout == "yes"
+    assert handle.start_bg("shopt -q login_shell && test $FROM_PROFILE = yes").wait() == 0
+
+
+def test_home_is_set_and_right(box):
+    """$HOME is /home/user, writable, and the default working directory; commands run as `user`."""
+    assert box.exec('printf %s "$HOME"').stdout == "/home/user"
+    assert box.exec("id -un; pwd; mkdir -p $HOME/.opencode/bin && echo made").stdout == "user\n/home/user\nmade\n"
+
+
+def test_stdin_is_at_its_end(box):
+    """stdin must be EOF."""
+    assert box.exec("cat; echo after", timeout=20).stdout == "after\n"
+
+
+def test_a_failure_is_a_result(box):
+    """A non-zero exit is a result, never an exception."""
+    failed = box.exec("echo out; echo err >&2; exit 3")
+    assert failed == ExecResult(3, "out\n", "err\n")
+    missing = box.exec("/home/user/.no/such/program --version", timeout=10)
+    assert missing.exit_code == 127 and "No such file" in missing.stderr
+    assert box.exec("kill -9 $$").exit_code == 137
+    assert box.exec("syntax ( error").exit_code == 2
+
+
+def test_exec_envs_override_those_of_create(box):
+    """envs per call override create-time ones, for that call alone."""
+    assert box.exec('printf %s "$BOTH"', envs={"BOTH": "call"}).stdout == "call"
+    assert box.exec('printf %s "$BOTH"').stdout == "create"
+
+
+def test_env_values_are_passed_as_they_are(box):
+    """Values are arbitrary text; they go beside the command, never into it."""
+    value = "a 'b' \"c\" $(touch /home/user/owned) `id` \\ \n\t\u00e9 ;|&"
+    done = box.exec('printf %s "$V"; tr "\\0" "\\n" < /proc/$$/cmdline >&2', envs={"V": value})
+    assert done.stdout == value
+    assert "owned" not in done.stderr and not box.exists("/home/user/owned")
+
+
+def test_exec_cwd(box):
+    """cwd: absolute; one that is not there is an error and not another directory."""
+    assert box.exec("pwd", cwd="/tmp").stdout == "/tmp\n"
+    box.exec("mkdir -p /home/user/below")
+    assert box.exec("pwd", cwd="below").stdout == "/home/user/below\n"
+    missing = None
+    try:
+        missing = box.exec("pwd", cwd="/no/such").exit_code
+    except RuntimeError as error:
+        assert "/no/such" in str(error)
+    assert missing in (None, 126, 127)
+
+
+def test_exec_timeout_is_124_with_what_was_printed(box):
+    """timeout: 124, partial output kept, stderr + "\\n[timed out after Ns]"."""
+    done = box.exec("echo part; echo warn >&2; sleep 1000", timeout=0.5)
+    assert done == ExecResult(124, "part\n", "warn\n\n[timed out after 0.5s]")
+    assert box.exec("sleep 1000", timeout=1).stderr == "\n[timed out after 1s]"
+    assert box.exec("exit 124").stderr == ""
+
+
+def test_exec_timeout_kills_the_whole_tree(box):
+    """No process of a command that timed out is left."""
+    box.exec("(setsid sleep 4242 &) ; sleep 4243 | cat", timeout=0.5)
+    assert box.exec("pgrep -f 'sleep 424[23]'").stdout == ""
+
+
+def test_exec_without_a_limit(box):
+    """timeout=None: no limit. 0 and less are refused."""
+    assert box.exec("sleep 0.2; echo done", timeout=None).stdout == "done\n"
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="timeout"):
+            box.exec("true", timeout=wrong)
+
+
+def test_exec_default_timeout_is_60_seconds():
+    """exec(..., timeout=60)."""
+    assert inspect.signature(CaySandboxHandle.exec).parameters["timeout"].default == 60
+
+
+def test_exec_output_is_not_truncated(box):
+    """No truncation: all of 12 MB come, more than cayd keeps by default."""
+    done = box.exec("yes 0123456789abcdef | head -c 12000000; head -c 1000000 /dev/zero | tr '\\0' e >&2")
+    whole = ("0123456789abcdef\n" * (12_000_000 // 17 + 1))[:12_000_000]
+    assert hashlib.sha256(done.stdout.encode()).digest() == hashlib.sha256(whole.encode()).digest()
+    assert done.stderr == "e" * 1_000_000
+
+
+def test_output_beyond_what_is_kept_is_said(host):
+    """Where the sandbox keeps less, the beginning is dropped, and stderr says so."""
+    backend = CaySandboxBackend(host, output=65536)
+    handle = backend.create()
+    done = handle.exec("seq 100000")
+    assert done.stdout.endswith("99999\n100000\n") and len(done.stdout) <= 65536
+    assert "the beginning is missing" in done.stderr
+    handle.kill()
+    backend.close()
+
+
+def test_exec_after_the_end_of_the_sandbox_is_a_runtime_error(fresh):
+    """RuntimeError, which the harness takes as a failed command."""
+    handle = fresh()
+    handle.kill()
+    for call in (lambda: handle.exec("true"), lambda: handle.start_bg("true"), lambda: handle.read_text("/etc/passwd"),
+                 lambda: handle.write_text("/tmp/x", "x")):
+        with pytest.raises(RuntimeError, match=handle.sandbox_id):
+            call()
+
+
+def test_many_threads_share_a_handle(box):
+    """Thread-safe: polling runs while background jobs do, in many threads."""
+    jobs = [box.start_bg("while :; do sleep 0.05; done") for _ in range(2)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda i: box.exec(f"echo {i}; echo {i} >&2; exit {i}"), range(24)))
+        texts = list(pool.map(lambda i: (box.write_text(f"/tmp/th/{i}", f"text {i}"), box.read_text(f"/tmp/th/{i}"))[1],
+                              range(24)))
+    assert answers == [ExecResult(i, f"{i}\n", f"{i}\n") for i in range(24)]
+    assert texts == [f"text {i}" for i in range(24)]
+    for job in jobs:
+        job.kill()
+        assert job.wait() == 137
+
+
+def test_many_threads_share_a_backend(backend):
+    """Trainers run many sandboxes in threads."""
+    def rollout(i):
+        handle = backend.create(metadata={"episode_id": f"ep-{i}"})
+        try:
+            return handle.sandbox_id, handle.exec("echo $N > n; cat n", envs={"N": str(i)}).stdout
+        finally:
+            handle.kill()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(rollout, range(8)))
+    assert [text for _, text in found] == [f"{i}\n" for i in range(8)]
+    assert len({identifier for identifier, _ in found}) == 8
+
+
+# -- start_bg and BgJob
+
+
+def test_start_bg_is_bash_and_returns_at_once(box):
+    """start_bg: a bash string with &&, pipes and redirections; returns while it runs."""
+    path = name()
+    job = box.start_bg(f"mkdir -p {path} && cd {path} && while [ ! -e go ]; do sleep 0.02; done | cat && "
+                       f"echo $X | tee out.log > copy 2>&1", envs={"X": "value"})
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0)
+    until(lambda: box.exists(path))
+    box.write_text(f"{path}/go", "")
+    assert job.wait(timeout=30) == 0
+    assert box.read_text(f"{path}/copy") == "value\n" == box.read_text(f"{path}/out.log")
+
+
+def test_start_bg_cwd(box):
+    """start_bg takes a cwd."""
+    path = name()
+    assert box.start_bg(f"pwd > {path}", cwd="/tmp").wait() == 0
+    assert box.read_text(path) == "/tmp\n"
+
+
+def test_unread_output_does_not_block_a_job(box):
+    """Unread stdout is drained: a job that prints more than any pipe holds ends."""
+    assert box.start_bg("head -c 80000000 /dev/zero; head -c 1000000 /dev/zero >&2").wait(timeout=60) == 0
+
+
+def test_start_bg_that_cannot_start_is_a_runtime_error(box):
+    """raises RuntimeError if it cannot start."""
+    with pytest.raises(RuntimeError, match="env"):
+        box.start_bg("true", envs={"NOT=A=NAME": "x"})
+
+
+def test_pid_is_the_one_in_the_sandbox(box):
+    """pid: a real int, the process's number inside of the sandbox."""
+    job = box.start_bg("echo $$ > /tmp/pid.new && mv /tmp/pid.new /tmp/pid && exec sleep 1000")
+    assert type(job.pid) is int
+    until(lambda: box.exists("/tmp/pid"))
+    assert int(box.read_text("/tmp/pid")) == job.pid
+    assert box.exec(f"kill -0 {job.pid}").exit_code == 0
+    job.kill()
+
+
+def test_wait_times_out_and_can_be_repeated(box):
+    """wait(timeout): builtin TimeoutError; the process keeps running; wait may be called again."""
+    path = name()
+    job = box.start_bg(f"while [ ! -e {path} ]; do sleep 0.02; done; exit 7")
+    for timeout in (0, 0.1, 0.1):
+        with pytest.raises(TimeoutError):
+            job.wait(timeout=timeout)
+    assert box.exec(f"kill -0 {job.pid}").exit_code == 0
+    box.write_text(path, "")
+    assert job.wait() == 7
+
+
+def test_wait_zero_of_a_finished_job_is_its_code(box):
+    """wait(timeout=0): one probe, the code if finished; repeated calls return the same."""
+    job = box.start_bg("exit 5")
+    code = None
+    while code is None:
+        try:
+            code = job.wait(timeout=0)
+        except TimeoutError:
+            time.sleep(0.01)
+    assert code == 5 == job.wait(timeout=0) == job.wait()
+
+
+def test_the_code_outlives_the_sandbox(fresh):
+    """Repeat calls after exit return the same code, whatever became of the sandbox."""
+    handle = fresh()
+    job = handle.start_bg("exit 6")
+    assert job.wait() == 6
+    handle.kill()
+    assert job.wait() == 6
+    job.kill()
+    assert job.wait(timeout=0) == 6
+
+
+def test_the_code_of_a_pipeline_is_that_of_bash(box):
+    """No pipefail: a pipeline ends with the code of its last part."""
+    assert box.start_bg("false | cat").wait() == 0
+    assert box.start_bg("true | false").wait() == 1
+
+
+def test_kill_ends_the_whole_tree_and_wait_is_137(box):
+    """kill(): idempotent, never raises, children included; wait then returns an int."""
+    job = box.start_bg("(setsid sleep 4343 &); bash -c 'sleep 4344' | cat")
+    until(lambda: len(box.exec("pgrep -f 'sleep 434[34]'").stdout.split()) >= 2)
+    job.kill()
+    job.kill()
+    assert job.wait() == 137 == job.wait(timeout=0)
+    assert box.exec("pgrep -f 'sleep 434[34]'").stdout == ""
+    job.kill()
+
+
+def test_wait_is_released_by_kill(box):
+    """After kill() a wait in another thread does not hang."""
+    job = box.start_bg("sleep 1000")
+    found = []
+    waiter = threading.Thread(target=lambda: found.append(job.wait()))
+    waiter.start()
+    job.kill()
+    waiter.join(30)
+    assert found == [137]
+
+
+def test_kill_of_a_job_then_of_the_sandbox(fresh):
+    """What session.close() does: jobs, then the sandbox; wait still returns an int."""
+    handle = fresh()
+    job = handle.start_bg("sleep 1000")
+    job.kill()
+    handle.kill()
+    assert isinstance(job.wait(timeout=5), int)
+
+
+def test_wait_after_the_sandbox_is_gone_is_a_runtime_error(fresh):
+    """Vanished because the sandbox was torn down: RuntimeError; kill() is still silent."""
+    handle = fresh()
+    job = handle.start_bg("sleep 1000")
+    handle.kill()
+    with pytest.raises(RuntimeError, match=handle.sandbox_id):
+        job.wait(timeout=5)
+    job.kill()
+
+
+def test_kill_without_a_daemon_does_not_raise(tmp_path, caplog):
+    """kill() of job and sandbox never raise, not even without a daemon; the log tells."""
+    handle = CaySandboxHandle(sdk.Cay(f"unix:{tmp_path}/none.sock").attach("0123456789ab"), "/home/user")
+    job = CayBgJob(handle.raw.process(7))
+    job.kill()
+    handle.kill()
+    assert "process 7 may still run" in caplog.text and "sandbox 0123456789ab is left to its ttl" in caplog.text
+    with pytest.raises(RuntimeError, match="cannot reach cayd"):
+        job.wait()
+
+
+# -- files
+
+
+def test_write_text_makes_parents_and_overwrites(box):
+    """write_text: parents auto-created, overwrite."""
+    path = f"{name()}/a/b/c.txt"
+    box.write_text(path, "first, longer")
+    box.write_text(path, "second")
+    assert box.read_text(path) == "second"
+
+
+@pytest.mark.parametrize("text", ["", "a\nb\n", "a\r\nb\r\n", "'q' \"d\" $HOME $(id) `id` \\ %s",
+                                  "\u00e9\u4e16\U0001f600", "no newline", "\0nul"])
+def test_text_comes_back_as_it_was(box, text):
+    """UTF-8, no newline translation; quotes, $ and many lines are safe."""
+    path = name()
+    box.write_text(path, text)
+    assert box.read_text(path) == text
+    assert box.exec(f"sha256sum < {path}").stdout.split()[0] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_large_files(box):
+    """Large files: no argv in between."""
+    text = "".join(f"line {i} \u00e9\n" for i in range(300_000))
+    box.write_text("/tmp/large", text)
+    assert box.read_text("/tmp/large") == text
+
+
+def test_relative_paths_are_below_home(box):
+    """A relative path without a parent must not fail."""
+    box.write_text("bare.txt", "bare")
+    assert box.read_text("/home/user/bare.txt") == "bare" == box.read_text("bare.txt")
+    assert box.exists("bare.txt") and box.exec("cat bare.txt").stdout == "bare"
+
+
+def test_written_files_belong_to_the_user_of_exec(box):
+    """Files are readable and writable by the user that exec runs as, and so are the directories."""
+    path = name()
+    box.write_text(f"{path}/d/f", "one\n")
+    done = box.exec(f"stat -c %U {path} {path}/d {path}/d/f; echo two >> {path}/d/f; touch {path}/d/g; rm {path}/d/g")
+    assert done == ExecResult(0, "user\nuser\nuser\n", "")
+    assert box.read_text(f"{path}/d/f") == "one\ntwo\n"
+
+
+def test_write_text_fails_with_a_runtime_error(box):
+    """RuntimeError on failure: no permission, a directory in the way."""
+    for path in ("/etc/passwd", "/home/user", "/proc/none"):
+        with pytest.raises(RuntimeError, match=path):
+            box.write_text(path, "x")
+
+
+def test_read_text_of_a_missing_file_is_file_not_found(box):
+    """read_text: missing => FileNotFoundError."""
+    box.write_text("/tmp/plain", "x")
+    for path in ("/no/such/file", "/tmp/plain/below"):
+        with pytest.raises(FileNotFoundError) as caught:
+            box.read_text(path)
+        assert caught.value.filename == path
+
+
+def test_read_text_of_a_directory_is_a_runtime_error(box):
+    """What is there but cannot be read is another error."""
+    with pytest.raises(RuntimeError, match="directory"):
+        box.read_text("/home/user")
+
+
+def test_read_text_of_what_is_not_utf8_raises(box):
+    """Non-UTF-8: UnicodeDecodeError, so that the harness lists the file apart."""
+    box.exec(r"printf 'a\xff' > /tmp/binary")
+    with pytest.raises(UnicodeDecodeError):
+        box.read_text("/tmp/binary")
+
+
+def test_read_text_while_it_is_appended_to(box):
+    """Must read while the file is being appended."""
+    path = name()
+    job = box.start_bg(f"i=0; while :; do echo line $((i++)) >> {path}; done")
+    until(lambda: box.exists(path))
+    sizes = []
+    for _ in range(5):
+        text = box.read_text(path)
+        lines = text.splitlines()
+        assert lines[:-1] == [f"line {i}" for i in range(len(lines) - 1)]
+        sizes.append(len(text))
+    job.kill()
+    assert sizes == sorted(sizes)
+
+
+def test_exists(box):
+    """exists: as test -e. True for files and directories, false for what is missing; no exception."""
+    box.exec("touch /tmp/here; ln -sfn /tmp/here /tmp/good; ln -sfn /no/such /tmp/dangling; mkdir -p /tmp/dir")
+    found = {path: box.exists(path) for path in
+             ("/tmp/here", "/tmp/dir", "/", "/tmp/good", "/tmp/dangling", "/no/such", "/tmp/here/below")}
+    assert found == {"/tmp/here": True, "/tmp/dir": True, "/": True, "/tmp/good": True, "/tmp/dangling": False,
+                     "/no/such": False, "/tmp/here/below": False}
+    assert box.exists("/root/.bashrc") == (box.exec("test -e /root/.bashrc").exit_code == 0)
+
+
+def test_exists_never_raises(fresh, caplog):
+    """exists: no exception, also when the sandbox is gone; the log tells."""
+    handle = fresh()
+    handle.kill()
+    assert handle.exists("/tmp") is False
+    assert "cannot tell" in caplog.text
+
+
+# -- kill
+
+
+def test_kill_is_idempotent_and_takes_everything_along(backend, cay):
+    """kill(): idempotent, must not raise; destroys the sandbox and all background jobs."""
+    handle = backend.create()
+    handle.start_bg("sleep 1000")
+    handle.kill()
+    handle.kill()
+    with pytest.raises(sdk.NotFound):
+        cay.get(handle.sandbox_id)
+
+
+def test_kill_after_the_ttl_does_not_raise(backend, cay):
+    """A sandbox whose lifetime is over is removed just so."""
+    handle = backend.create(timeout_s=0.3)
+    until(lambda: not handle.raw.refresh().live)
+    handle.kill()
+    assert handle.sandbox_id not in {info.id for info in cay.list()}
