@@ -1,22 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/man.h"
 
-/* Text for troff: dashes that can be copied, and no accidental requests. */
-static void text(struct cay_buf *out, const char *plain)
-{
-    for (const char *p = plain; *p; p++) {
-        if (*p == '-')
-            buf_str(out, "\\-");
-        else if (*p == '\\')
-            buf_str(out, "\\e");
-        else if (*p == '\'')
-            buf_str(out, "\\(aq");
-        else if (*p == '.' && (p == plain || p[-1] == '\n'))
-            buf_str(out, "\\&.");
-        else
-            buf_add(out, p, 1);
-    }
-}
+#include "base/troff.h"
 
 static void option(struct cay_buf *out, const struct opt *opt)
 {
@@ -24,15 +9,15 @@ static void option(struct cay_buf *out, const struct opt *opt)
     if (opt->letter)
         buf_fmt(out, "\\-%c\\fR, \\fB", opt->letter);
     buf_str(out, "\\-\\-");
-    text(out, opt->name);
+    troff_text(out, opt->name);
     buf_str(out, "\\fR");
     if (opt->metavar) {
         buf_str(out, " \\fI");
-        text(out, opt->metavar);
+        troff_text(out, opt->metavar);
         buf_str(out, "\\fR");
     }
     buf_str(out, "\n");
-    text(out, opt->help);
+    troff_text(out, opt->help);
     buf_str(out, ".\n");
 }
 
@@ -44,15 +29,15 @@ static void command(struct cay_buf *out, const struct command *parent, const str
         autobuf struct cay_buf usage = CAY_BUF(4096);
         cli_usage(&usage, parent, c);
         buf_str(out, ".B ");
-        text(out, buf_cstr(&usage));
+        troff_text(out, buf_cstr(&usage));
         buf_str(out, "\n.PP\n");
     }
     char first = c->summary[0];
     buf_fmt(out, "%c", first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first);
-    text(out, c->summary + 1);
+    troff_text(out, c->summary + 1);
     buf_str(out, ".\n");
     if (c->details) {
-        text(out, c->details);
+        troff_text(out, c->details);
         buf_str(out, "\n");
     }
     if (c->spec)
@@ -176,7 +161,7 @@ void man_page(struct cli *cli, struct cay_buf *out)
     buf_str(out, values);
     for (size_t i = 0; i < CAY_COUNT(json_members); i++) {
         buf_fmt(out, ".TP\n.B %s\n", json_members[i].commands);
-        text(out, json_members[i].members);
+        troff_text(out, json_members[i].members);
         buf_str(out, ".\n");
     }
     buf_str(out, tail);

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/man.h"
 
+#include "base/troff.h"
 #include "base/util.h"
 #include "daemon/settings.h"
 #include "daemon/token.h"
-
-/* Text for troff: dashes that can be copied, and no accidental requests. */
-static void text(struct cay_buf *out, const char *plain)
-{
-    for (const char *p = plain; *p; p++) {
-        if (*p == '-')
-            buf_str(out, "\\-");
-        else if (*p == '\\')
-            buf_str(out, "\\e");
-        else if (*p == '\'')
-            buf_str(out, "\\(aq");
-        else if (*p == '.' && (p == plain || p[-1] == '\n'))
-            buf_str(out, "\\&.");
-        else
-            buf_add(out, p, 1);
-    }
-}
 
 /* The paragraph of one option, after its name. */
 static void describe(struct cay_buf *out, const struct opt *opt, const char *before_value)
@@ -28,13 +12,13 @@ static void describe(struct cay_buf *out, const struct opt *opt, const char *bef
     buf_str(out, "\\fR");
     if (opt->metavar) {
         buf_fmt(out, "%s\\fI", before_value);
-        text(out, opt->metavar);
+        troff_text(out, opt->metavar);
         buf_str(out, "\\fR");
     }
     buf_str(out, "\n");
     char first = opt->help[0];
     buf_fmt(out, "%c", first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first);
-    text(out, opt->help + 1);
+    troff_text(out, opt->help + 1);
     buf_str(out, ".\n");
 }
 
@@ -138,13 +122,13 @@ void man_daemon(const struct opt *options, size_t n, struct cay_buf *out)
         if (options[i].letter)
             buf_fmt(out, "\\-%c\\fR, \\fB", options[i].letter);
         buf_str(out, "\\-\\-");
-        text(out, options[i].name);
+        troff_text(out, options[i].name);
         describe(out, &options[i], " ");
     }
     buf_str(out, tokens);
     for (size_t i = 0; i < SCOPE_COUNT; i++) {
         buf_fmt(out, ".TP\n.B %s\n", scope_name(1u << i));
-        text(out, scope_help[i]);
+        troff_text(out, scope_help[i]);
         buf_str(out, ".\n");
     }
     buf_str(out, ".TP\n.B all\nAll of these.\n");
@@ -205,7 +189,7 @@ void man_settings(struct cay_buf *out)
     for (size_t i = 0; i < settings_options_count; i++) {
         const struct opt *opt = &settings_options[i];
         buf_str(out, ".TP\n\\fB");
-        text(out, opt->name);
+        troff_text(out, opt->name);
         describe(out, opt, " = ");
         if (opt->type == OPT_STRV)
             buf_fmt(out, "May stand on several lines, %u at most.\n", opt->max);

@@ -74,7 +74,26 @@ class _Connection(http.client.HTTPConnection):
         self.sock = self.dial(self.timeout)
 
 
-class Client:
+class Verbs:
+    """The methods of HTTP, for whatever has request(method, path, ...)."""
+
+    def get(self, path, **options):
+        return self.request("GET", path, **options)
+
+    def post(self, path, json=None, **options):
+        return self.request("POST", path, json=json, **options)
+
+    def put(self, path, body=b"", **options):
+        return self.request("PUT", path, body=body, **options)
+
+    def patch(self, path, json, **options):
+        return self.request("PATCH", path, json=json, **options)
+
+    def delete(self, path, **options):
+        return self.request("DELETE", path, **options)
+
+
+class Client(Verbs):
     """One connection, kept alive between requests. `dial(timeout)` gives a connected socket."""
 
     def __init__(self, dial, token=None, timeout=SECONDS):
@@ -104,21 +123,6 @@ class Client:
         if response.headers.get_content_type() == "application/json" and body:
             body = jsonlib.loads(body)
         return Answer(response.status, response.headers, body)
-
-    def get(self, path, **options):
-        return self.request("GET", path, **options)
-
-    def post(self, path, json=None, **options):
-        return self.request("POST", path, json=json, **options)
-
-    def put(self, path, body=b"", **options):
-        return self.request("PUT", path, body=body, **options)
-
-    def patch(self, path, json, **options):
-        return self.request("PATCH", path, json=json, **options)
-
-    def delete(self, path, **options):
-        return self.request("DELETE", path, **options)
 
     def close(self):
         self.connection.close()
@@ -291,7 +295,7 @@ class WebSocket:
         self.close()
 
 
-class Daemon:
+class Daemon(Verbs):
     """cayd with a state and run directory, cgroup, config, tokens file and log of its own.
 
     engine   an Engine whose directories it serves (closed by whoever made it); otherwise one of its own
@@ -508,21 +512,6 @@ class Daemon:
     def request(self, method, path, tcp=False, token=None, timeout=SECONDS, **options):
         with self.client(token, tcp, timeout) as client:
             return client.request(method, path, **options)
-
-    def get(self, path, **options):
-        return self.request("GET", path, **options)
-
-    def post(self, path, json=None, **options):
-        return self.request("POST", path, json=json, **options)
-
-    def put(self, path, body=b"", **options):
-        return self.request("PUT", path, body=body, **options)
-
-    def patch(self, path, json, **options):
-        return self.request("PATCH", path, json=json, **options)
-
-    def delete(self, path, **options):
-        return self.request("DELETE", path, **options)
 
     def stream(self, path, method="GET", tcp=False, token=None, timeout=SECONDS, accept=None, **options):
         """A Stream; check .status yourself if it may be refused."""
