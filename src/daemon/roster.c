@@ -30,7 +30,8 @@ struct entry {
     unsigned makers; /* creates at work on it: until one succeeds, its directory is no news */
     bool made;       /* one of them has */
     bool leaving;    /* being removed by a client, who will be noted for it */
-    bool suspect;    /* a job looks whether it still lives */
+    bool suspect;    /* a job looks whether it still lives, or removes its record */
+    uint64_t ended_ms;
     char id[CAY_MAX_ID];
 };
 
@@ -180,6 +181,7 @@ static void mark_ended(struct roster *roster, struct entry *entry)
         return;
     let_go(roster, entry);
     entry->ended = true;
+    entry->ended_ms = cay_wall_ms();
     entry->tenant->ended++;
     free_labels(entry->labels);
     entry->labels = NULL;
@@ -360,6 +362,7 @@ static void has_ended(struct roster *roster, struct entry **at, uint64_t after_m
         return;
     }
     mark_ended(roster, *at);
+    (*at)->ended_ms = status.ended_ms;
     if (status.ended_ms <= after_ms)
         return;
     const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
@@ -417,6 +420,7 @@ static void on_inotify(struct watch *watch, uint32_t events)
 struct look {
     struct job job;
     struct daemon *d;
+    bool failed;
     char id[CAY_MAX_ID];
 };
 
@@ -442,19 +446,24 @@ static void look_done(struct job *job)
     free(look);
 }
 
-static void look_at(struct roster *roster, struct entry *entry)
+static void send_worker(struct roster *roster, struct entry *entry, void (*work)(struct job *),
+                        void (*done)(struct job *))
 {
-    if (entry->ended || !settled(entry) || entry->suspect ||
-        sandbox_kept(roster->d->cay, entry->id))
-        return;
     struct look *look = calloc(1, sizeof(*look));
     if (!look)
         return;
     entry->suspect = true;
-    look->job = (struct job){.work = look_work, .done = look_done};
+    look->job = (struct job){.work = work, .done = done};
     look->d = roster->d;
     snprintf(look->id, sizeof(look->id), "%s", entry->id);
     jobs_add(roster->d->jobs, &look->job);
+}
+
+static void look_at(struct roster *roster, struct entry *entry)
+{
+    if (!entry->ended && settled(entry) && !entry->suspect &&
+        !sandbox_kept(roster->d->cay, entry->id))
+        send_worker(roster, entry, look_work, look_done);
 }
 
 void roster_suspect(struct roster *roster, const char *id)
@@ -464,13 +473,50 @@ void roster_suspect(struct roster *roster, const char *id)
         look_at(roster, *at);
 }
 
+/* ---- records that were kept long enough ------------------------------------------------------ */
+
+static void forget_work(struct job *job)
+{
+    struct look *look = container_of(job, struct look, job);
+    look->failed = cay_remove(look->d->cay, look->id, false, NULL) < 0;
+}
+
+static void forget_done(struct job *job)
+{
+    struct look *look = container_of(job, struct look, job);
+    struct roster *roster = look->d->roster;
+    struct entry **at = find(roster, look->id);
+    if (!look->failed)
+        journal_engine(look->d, AUDIT_DELETE, look->id,
+                       &(struct audit_detail){.reason = "it ended long ago (keep_ended)"}, NULL);
+    if (*at && (*at)->ended && !look->failed)
+        drop(roster, at);
+    else if (*at)
+        (*at)->suspect = (*at)->leaving = false;
+    free(look);
+}
+
+static void forget_old(struct roster *roster, struct entry *entry)
+{
+    uint64_t keep = roster->d->settings.keep_ended_ms;
+    if (!keep || !entry->ended || entry->suspect || entry->leaving || !settled(entry) ||
+        entry->ended_ms + keep > cay_wall_ms())
+        return;
+    entry->leaving = true; /* noted when it is done */
+    send_worker(roster, entry, forget_work, forget_done);
+}
+
+/* ---- the round ------------------------------------------------------------------------------- */
+
 static void on_look(struct timer *timer)
 {
     struct roster *roster = container_of(timer, struct roster, look);
     roster->slice = (roster->slice + 1) % LOOK_SLICES;
     for (size_t i = roster->slice; i < BUCKETS; i += LOOK_SLICES)
-        for (struct entry *entry = roster->buckets[i]; entry; entry = entry->next)
+        for (struct entry *entry = roster->buckets[i]; entry; entry = entry->next) {
             look_at(roster, entry);
+            forget_old(roster, entry);
+        }
     timer_set(&roster->d->loop, timer, cay_now_us() + LOOK_US);
 }
 

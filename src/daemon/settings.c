@@ -17,6 +17,7 @@
 #define POOL_MOST 128
 #define DEFAULT_CONNECTIONS 4096
 #define DEFAULT_DRAIN_MS 10000
+#define DEFAULT_KEEP_ENDED_MS (7ull * 24 * 3600 * 1000)
 #define DEFAULT_AUDIT_SIZE (64u << 20)
 
 #define AT(member) offsetof(struct settings, member)
@@ -42,6 +43,10 @@ const struct opt settings_options[] = {
         .nonzero = true),
     OPT("drain", 0, OPT_DURATION, AT(drain_ms), "TIME",
         "how long running requests may go on after SIGTERM; default: 10s", .nonzero = true),
+    OPT("keep_ended", 0, OPT_DURATION, AT(keep_ended_ms), "TIME",
+        "how long the record and log of a sandbox that has ended are kept; 0: for ever; default: "
+        "7d",
+        .extra = AT(has_keep_ended)),
     OPT("audit", 0, OPT_STR, AT(audit_switch), "yes|no", "write the audit log; default: yes"),
     OPT("audit_size", 0, OPT_SIZE, AT(audit_size), "SIZE",
         "a file of the audit log is put aside at this size; default: 64M", .nonzero = true),
@@ -64,6 +69,8 @@ static int fill_defaults(struct settings *s, struct cay_error *err)
         s->connections = DEFAULT_CONNECTIONS;
     if (!s->drain_ms)
         s->drain_ms = DEFAULT_DRAIN_MS;
+    if (!s->has_keep_ended)
+        s->keep_ended_ms = DEFAULT_KEEP_ENDED_MS;
     if (!s->audit_size)
         s->audit_size = DEFAULT_AUDIT_SIZE;
     if (!s->tokens)

@@ -562,3 +562,15 @@ def test_help_and_usage():
     assert done.returncode == 0 and "--config" in done.stdout
     done = subprocess.run([PROGRAM, "--nosuch"], capture_output=True, text=True, timeout=10)
     assert done.returncode == 125 and len(done.stderr.splitlines()) == 1
+
+
+def test_records_are_kept_for_their_time(daemons):
+    """What has ended is forgotten after keep_ended, with a note; what lives is not."""
+    daemon = daemons(keep_ended="1s")
+    ended, alive = daemon.create(), daemon.create()
+    daemon.post(f"/sandboxes/{ended}/kill")
+    assert daemon.get(f"/sandboxes/{ended}").body["state"] == "exited"
+    until(lambda: daemon.get(f"/sandboxes/{ended}").code == "not_found", 20)
+    assert daemon.get(f"/sandboxes/{alive}").body["state"] == "running"
+    notes = [line for line in daemon.get(f"/audit?sandbox={ended}").body["entries"] if line["action"] == "delete"]
+    assert [note["detail"]["reason"] for note in notes] == ["it ended long ago (keep_ended)"]

@@ -272,6 +272,13 @@ def test_search_is_bounded(session):
     assert "begin0" in found and "characters left out" in found and len(found) < 700
 
 
+def test_names_and_lines_that_are_not_utf8(session):
+    """They are shown with ? in place of what cannot be; the server serves on."""
+    session.text("run", command=r"mkdir -p odd-names && cd odd-names && printf 'find \xff me' > $'n\xffme'")
+    assert session.text("list", path="odd-names") == "n?me  9"
+    assert session.text("search", pattern="find", path="odd-names") == "/root/odd-names/n?me:1:find ? me"
+
+
 # -- errors of calls
 
 

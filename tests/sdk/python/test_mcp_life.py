@@ -276,6 +276,17 @@ def test_an_image_that_is_not_there_is_an_error_of_the_tool(host):
     talk(body, "--host", host, "--image", "nonesuch")
 
 
+def test_a_user_that_is_not_there_is_an_error_and_leaves_nothing(host, cay):
+    """A sandbox in which no command can run is removed at once."""
+    before = ours(cay)
+
+    async def body(client):
+        assert "no user 'nonesuch'" in await error(client, "run", command="true")
+        assert ours(cay) == before
+
+    talk(body, "--host", host, "--user", "nonesuch")
+
+
 def test_only_the_protocol_is_on_standard_output(host):
     """Everything else is on standard error."""
     messages = [REQUEST, {"jsonrpc": "2.0", "method": "notifications/initialized"}, run_message("echo hi; echo no >&2")]

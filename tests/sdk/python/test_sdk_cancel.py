@@ -327,6 +327,54 @@ def test_a_block_that_is_cancelled(acay, cay):
     assert left(cay) == []
 
 
+def test_a_block_that_is_cancelled_again_and_again(acay, cay, relay):
+    """Nested timeouts, a loop that shuts down: the removal is done all the same, before the cancellation goes on."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def hold(_):
+        arrived.set()
+        go_on.wait(SECONDS)
+
+    async def use(client):
+        async with client.sandbox(labels={"of": "cancel"}) as box:
+            await box.exec("sleep 1000")
+
+    async def body(_):
+        async with sdk.AsyncCay(relay.host) as client:
+            task = asyncio.ensure_future(use(client))
+            await asyncio.to_thread(eventually, lambda: left(cay) and begun(cay.attach(left(cay)[0])))
+            relay.rules.append((b"DELETE", hold))
+            task.cancel()
+            await asyncio.to_thread(arrived.wait)
+            for _ in range(3):
+                task.cancel()
+                await asyncio.sleep(0.01)
+            assert not task.done()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    acay(body)
+    assert left(cay) == []
+
+
+def test_cleanup_is_bounded_in_time(acay, cay, relay, monkeypatch):
+    """A daemon that does not answer holds nobody up for ever."""
+    monkeypatch.setattr("cay._async._runtime.CLEANUP_SECONDS", 0.1)
+    go_on = threading.Event()
+    relay.rules.append((b"DELETE", lambda _: go_on.wait(SECONDS) and None))
+
+    async def body(_):
+        async with sdk.AsyncCay(relay.host) as client:
+            with pytest.raises(sdk.Timeout):
+                async with client.sandbox(labels={"of": "cancel"}):
+                    pass
+
+    acay(body)
+    go_on.set()
+    eventually(lambda: left(cay) == [])
+
+
 def test_a_program_that_is_interrupted_in_a_block(cay, host):
     """^C in the body: removed on the way out, by both twins."""
     programs = ["with cay.Cay() as c, c.sandbox(labels={'of': 'cancel'}) as b: b.exec('sleep 1000')",

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors, hosts and tokens: which exception for which answer, and who is asked."""
+import contextlib
 import http.server
 import pathlib
 import pickle
 import re
+import socketserver
 import ssl
 import threading
 
@@ -201,25 +203,55 @@ def test_a_token_in_clear(monkeypatch):
             find_host(None, bad)
 
 
-def test_somebody_else_answers(twin):
-    """An HTTP server that is no cayd: an error of cay, whatever it says."""
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Answers of `answers`, by the end of the path: (status, body)."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if "version" in self.path else 302)
-            self.send_header("Location", "http://elsewhere.example/")
-            self.send_header("Content-Length", "5")
-            self.end_headers()
-            self.wfile.write(b"hello")
+    answers: dict = {}
 
-        def log_message(self, *_):
-            pass
+    def do_GET(self):
+        status, body = self.answers[self.path.rpartition("/")[2]]
+        self.send_response(status)
+        self.send_header("Location", "http://elsewhere.example/")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def stranger(answers, path=None):
+    """A server that is no cayd, on TCP or on a unix socket; its host."""
+    handler = type("Handler", (Stranger,), {"answers": answers})
+    if path is None:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        host = f"http://127.0.0.1:{server.server_port}"
+    else:
+        server, host = socketserver.ThreadingUnixStreamServer(str(path), handler), f"unix:{path}"
+    with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with twin.within(twin.new(f"http://127.0.0.1:{server.server_port}")) as client:
-            with pytest.raises(sdk.Internal):
-                twin(client.version())
-            with pytest.raises(sdk.Internal):
-                twin(client.capabilities())
+        yield host
         server.shutdown()
+
+
+def test_somebody_else_answers(twin):
+    """An HTTP server that is no cayd: an error of cay, whatever it says; no redirect is followed."""
+    answers = {"version": (200, b"hello"), "capabilities": (302, b"hello")}
+    with stranger(answers) as host, twin.within(twin.new(host)) as client:
+        for call in (client.version, client.capabilities):
+            with pytest.raises(sdk.Internal):
+                twin(call())
+
+
+def test_where_the_aio_protocol_is_spoken(twin, tmp_path):
+    """At the address by which the client reached the daemon; on a unix socket, at that which the daemon names."""
+    told = {"aio": (200, b'{"path": "/aio/key", "url": "http://127.0.0.1:7733/aio/key"}')}
+    with stranger(told) as host, twin.within(twin.new(host)) as client:
+        assert twin(client.attach("box").aio_url()) == f"{host}/aio/key"
+    with stranger(told, tmp_path / "told") as host, twin.within(twin.new(host)) as client:
+        assert twin(client.attach("box").aio_url()) == "http://127.0.0.1:7733/aio/key"
+    none = {"aio": (200, b'{"path": "/aio/key", "url": null}')}
+    with stranger(none, tmp_path / "none") as host, twin.within(twin.new(host)) as client:
+        with pytest.raises(sdk.Unsupported, match="cayd.conf"):
+            twin(client.attach("box").aio_url())

@@ -299,3 +299,16 @@ def test_following_events_async(acay):
         await events.aclose()
 
     acay(body)
+
+
+def test_bounds_of_a_block_give_way_to_the_operators(daemons):
+    """Without ttl and idle a block's sandbox has ours, a day and an hour; or the operator's, where those are shorter."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\nttl_max = 10m\nttl_default = 5m\n")
+    with sdk.Cay(f"unix:{daemon.sock}") as client, client.sandbox() as sandbox:
+        assert (sandbox.spec()["ttl_ms"], sandbox.spec()["idle_ms"]) == (86_400_000, 3_600_000)
+    token = daemon.token("acme", tenant="acme")
+    with sdk.Cay(daemon.url, token=token) as client, client.sandbox() as sandbox:
+        assert sandbox.spec()["ttl_ms"] == 300_000
+    with sdk.Cay(daemon.url, token=token) as client, pytest.raises(sdk.Limit, match="ttl"):
+        with client.sandbox(ttl="1h"):
+            pass

@@ -19,7 +19,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, NamedTuple
@@ -53,8 +53,8 @@ and has no network. Files and background processes stay from call to call. Relat
 which commands run. Everything is gone when the session ends."""
 
 RUN = """\
-Run a command in the sandbox and wait for its end. Returns what it printed, and its exit code if that is not 0 (124: it \
-took too long and was killed). Standard input is empty. For a server or another long-lived process, end the command \
+Run a command in the sandbox and wait for its end. Returns what it printed, and its exit code if that is not 0 (124: \
+it took too long and was killed). Standard input is empty. For a server or another long-lived process, end the command \
 with & and redirect its output to a file."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -170,7 +170,8 @@ class Box:
         async with self._lock:
             if self._place is place:  # else another call was here before
                 self._place = None
-                await place.sandbox.remove()
+                with suppress(cay.CayError):  # only its record is left
+                    await place.sandbox.remove()
         return f"{error}. All that was in it is lost; the next call gets a new sandbox."
 
     async def _create(self) -> Place:
@@ -191,7 +192,10 @@ class Box:
 
     async def _place_of(self, sandbox: cay.AsyncSandbox) -> Place:
         """Where its commands run depends on image and user: it is asked."""
-        cwd, home, *_ = (await sandbox.exec('pwd; echo "$HOME"')).stdout.split("\n")
+        done = await sandbox.exec('pwd && echo "$HOME"')
+        if not done.ok:
+            raise ToolError(f"sandbox {sandbox.id} runs no shell: {done.stderr.strip()}")
+        cwd, home, *_ = done.stdout.split("\n")
         return Place(sandbox, cwd, home)
 
 
@@ -250,7 +254,8 @@ def build(box: Box) -> MCPServer[None]:
             above = place.path(path)
             found = await place.sandbox.files.list(above, depth=depth)
         lines = [_entry(info, above) for info in found[:ENTRIES]]
-        return "\n".join(lines + _left_out(len(found) - ENTRIES, "entries")) or f"{above} is empty"
+        more = [f"[{len(found) - ENTRIES} more entries left out]"] if len(found) > ENTRIES else []
+        return _joined(lines + more) or f"{above} is empty"
 
     @server.tool(annotations=READS, structured_output=False)
     async def search(
@@ -263,7 +268,7 @@ def build(box: Box) -> MCPServer[None]:
             found = await place.sandbox.files.grep(place.path(path), pattern, glob=glob or None, limit=MATCHES + 1)
         lines = [f"{one.path}:{one.line}:{_cut(one.text, MATCH_CHARACTERS)}" for one in found[:MATCHES]]
         more = ["[more than these; narrow the search]"] if len(found) > MATCHES else []
-        return "\n".join(lines + more) or "nothing found"
+        return _joined(lines + more) or "nothing found"
 
     return server
 
@@ -293,8 +298,9 @@ def _cut(text: str, most: int = OUTPUT_CHARACTERS) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
-def _left_out(number: int, of: str) -> list[str]:
-    return [f"[{number} more {of} left out]"] if number > 0 else []
+def _joined(lines: list[str]) -> str:
+    """Names and lines that are not UTF-8 come as surrogates, which JSON cannot carry."""
+    return "\n".join(lines).encode("utf-8", "replace").decode()
 
 
 def _entry(info: cay.FileInfo, above: str) -> str:
@@ -387,7 +393,8 @@ def _parser() -> argparse.ArgumentParser:
     option = parser.add_argument
     option("--host", metavar="HOST", help="cayd: unix:/path, http://host:port, https://host; default: $CAY_HOST, "
            "else unix:/run/cay/cayd.sock")
-    option("--token-file", metavar="FILE", type=Path, help="holds the token; default: $CAY_TOKEN, else that of $CAY_TOKEN_FILE")
+    option("--token-file", metavar="FILE", type=Path,
+           help="holds the token; default: $CAY_TOKEN, else what is in $CAY_TOKEN_FILE")
     option("--id", metavar="ID", help="use this sandbox, which exists, and leave it there at the end")
     option("--image", metavar="IMAGE", help="of a new sandbox; default: what cayd has as its default")
     option("--user", metavar="USER", help="whom commands run as; default: root of the sandbox")

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has no twin: clients of event loops, cancellation, sleeping, bodies. cay/_sync/_runtime.py has the same names.
 
-anyio shields from cancel scopes and asyncio cancels a task once: cleanup is done under such a shield, with a bound in
-time, so that nothing hangs on a daemon that does not answer.
+Cleanup runs in a task of its own, which no cancellation of the caller reaches, neither asyncio's own, which may come
+several times, nor that of anyio's scopes, which lasts. It has a bound in time, so that nothing hangs on a daemon that
+does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import IO, TypeVar
 
 import anyio
@@ -61,13 +62,27 @@ class Clients:
                 self._by_loop.pop(loop, None)
 
 
-@contextmanager
-def shielded() -> Iterator[None]:
-    """Cancellation waits until the block is done; Timeout if that takes too long."""
-    with anyio.move_on_after(CLEANUP_SECONDS, shield=True) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise Timeout(f"cleaning up was given up after {CLEANUP_SECONDS:g} s")
+async def protected(work: Callable[[], Awaitable[T]]) -> T:
+    """Does all of it, however often the caller is cancelled meanwhile; then the cancellation goes on.
+
+    Timeout: it was given up after CLEANUP_SECONDS.
+    """
+    task = asyncio.ensure_future(work())
+    deadline = time.monotonic() + CLEANUP_SECONDS
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done() and time.monotonic() < deadline:
+            try:
+                await asyncio.wait({task}, timeout=deadline - time.monotonic())
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if not task.done():
+        task.cancel()
+        raise cancelled or Timeout(f"cleaning up was given up after {CLEANUP_SECONDS:g} s")
+    if cancelled is not None:
+        task.exception()  # seen, so that asyncio does not complain of it
+        raise cancelled
+    return task.result()
 
 
 async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None], Awaitable[object]]) -> T:
@@ -76,24 +91,22 @@ async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None],
     `undo` gets the answer, or None if there is none; what it raises does not hide the cancellation.
     """
     task = asyncio.ensure_future(request())
+
+    async def take_back() -> None:
+        try:
+            answer = await task
+        except Exception:
+            answer = None
+        await undo(answer)
+
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await _undo(task, undo)
+        try:
+            await protected(take_back)
+        except Exception:
+            pass
         raise
-
-
-async def _undo(task: asyncio.Future[T], undo: Callable[[T | None], Awaitable[object]]) -> None:
-    answer = None
-    try:
-        with shielded():
-            try:
-                answer = await task
-            except Exception:
-                pass  # undo decides what an unknown outcome means
-            await undo(answer)
-    except Exception:
-        pass
 
 
 def body(content: Content) -> bytes | AsyncIterator[bytes] | AsyncIterable[bytes]:

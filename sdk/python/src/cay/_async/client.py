@@ -9,14 +9,14 @@ from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import CayError, Unavailable
+from .._errors import CayError, Limit, Unavailable
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
 from .._requests import Spec, query, sandbox_path, spec_body
 from .._retry import Patience
 from ._http import Answer, AsyncHttp
-from ._runtime import Stream, settle, shielded
+from ._runtime import Stream, protected, settle
 from .sandbox import AsyncSandbox
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class AsyncCay:
 
     async def aclose(self) -> None:
         """Closes the connections. Sandboxes and what runs in them stay."""
-        with shielded():
-            await self._http.aclose()
+        await protected(self._http.aclose)
 
     async def create(self, **spec: Unpack[Spec]) -> AsyncSandbox:
         """A new sandbox, ready to run commands.
@@ -69,11 +68,9 @@ class AsyncCay:
         """A sandbox for a block of code, removed at its end, whatever happens.
 
         Unless `ttl` or `idle` is given, it ends by itself after an hour without use or after a day, in case that this
-        process is killed.
+        process is killed; earlier if the operator's policy says so.
         """
-        if spec.get("ttl") is None and spec.get("idle") is None:
-            spec["ttl"], spec["idle"] = TTL_SECONDS, IDLE_SECONDS
-        async with await self._create(spec, mine=True) as sandbox:
+        async with await self._create_bounded(spec) as sandbox:
             yield sandbox
 
     async def get(self, id: str) -> AsyncSandbox:
@@ -127,6 +124,17 @@ class AsyncCay:
         """What this host and this version can do."""
         return await self._http.get("/capabilities")
 
+    async def _create_bounded(self, spec: Spec) -> AsyncSandbox:
+        if spec.get("ttl") is not None or spec.get("idle") is not None:
+            return await self._create(spec, mine=True)
+        try:
+            return await self._create({**spec, "ttl": TTL_SECONDS, "idle": IDLE_SECONDS}, mine=True)
+        except Limit as error:
+            if not str(error.detail.get("rule", "")).endswith((".ttl_max", ".idle_max")):
+                raise
+            # What we wish for is more than the operator allows: the operator's own bounds then.
+            return await self._create(spec, mine=True)
+
     async def _create(self, spec: Spec, *, mine: bool) -> AsyncSandbox:
         """`mine`: also a sandbox that was there before is the caller's to remove, if it has this very spec."""
         request = spec_body(spec)
@@ -156,8 +164,6 @@ class AsyncCay:
 async def _if_told(request: Callable[[], Awaitable[T]]) -> T | None:
     """What a request gives; None if it fails, where another error is what counts."""
     try:
-        with shielded():
-            return await request()
+        return await protected(request)
     except CayError:
-        pass
-    return None
+        return None

@@ -12,7 +12,7 @@ from .._models import ExecBytes, ExecResult, ProcessInfo, SandboxInfo, Stats
 from .._policy import NetworkPolicy, require_deny_all
 from .._requests import Command, Duration, command_body, input_body, sandbox_path
 from ._http import Answer, AsyncHttp
-from ._runtime import settle, shielded
+from ._runtime import protected, settle
 from .files import AsyncFiles
 from .process import AsyncProcess
 
@@ -41,8 +41,7 @@ class AsyncSandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
     ) -> None:
         try:
-            with shielded():
-                await self.remove()
+            await protected(self.remove)
         except CayError:
             if error is None:  # else the body's own exception is what counts
                 raise

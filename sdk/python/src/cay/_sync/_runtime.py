@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
 from typing import IO, TypeVar
 
 import httpx
@@ -38,10 +37,9 @@ class Clients:
         self._client.close()
 
 
-@contextmanager
-def shielded() -> Iterator[None]:
+def protected(work: Callable[[], T]) -> T:
     """Nothing cancels a thread."""
-    yield
+    return work()
 
 
 def settle(request: Callable[[], T], undo: Callable[[T | None], object]) -> T:

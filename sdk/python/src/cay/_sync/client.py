@@ -10,14 +10,14 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import CayError, Unavailable
+from .._errors import CayError, Limit, Unavailable
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
 from .._requests import Spec, query, sandbox_path, spec_body
 from .._retry import Patience
 from ._http import Answer, Http
-from ._runtime import Stream, settle, shielded
+from ._runtime import Stream, protected, settle
 from .sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class Cay:
 
     def close(self) -> None:
         """Closes the connections. Sandboxes and what runs in them stay."""
-        with shielded():
-            self._http.close()
+        protected(self._http.close)
 
     def create(self, **spec: Unpack[Spec]) -> Sandbox:
         """A new sandbox, ready to run commands.
@@ -70,11 +69,9 @@ class Cay:
         """A sandbox for a block of code, removed at its end, whatever happens.
 
         Unless `ttl` or `idle` is given, it ends by itself after an hour without use or after a day, in case that this
-        process is killed.
+        process is killed; earlier if the operator's policy says so.
         """
-        if spec.get("ttl") is None and spec.get("idle") is None:
-            spec["ttl"], spec["idle"] = TTL_SECONDS, IDLE_SECONDS
-        with self._create(spec, mine=True) as sandbox:
+        with self._create_bounded(spec) as sandbox:
             yield sandbox
 
     def get(self, id: str) -> Sandbox:
@@ -128,6 +125,17 @@ class Cay:
         """What this host and this version can do."""
         return self._http.get("/capabilities")
 
+    def _create_bounded(self, spec: Spec) -> Sandbox:
+        if spec.get("ttl") is not None or spec.get("idle") is not None:
+            return self._create(spec, mine=True)
+        try:
+            return self._create({**spec, "ttl": TTL_SECONDS, "idle": IDLE_SECONDS}, mine=True)
+        except Limit as error:
+            if not str(error.detail.get("rule", "")).endswith((".ttl_max", ".idle_max")):
+                raise
+            # What we wish for is more than the operator allows: the operator's own bounds then.
+            return self._create(spec, mine=True)
+
     def _create(self, spec: Spec, *, mine: bool) -> Sandbox:
         """`mine`: also a sandbox that was there before is the caller's to remove, if it has this very spec."""
         request = spec_body(spec)
@@ -157,8 +165,6 @@ class Cay:
 def _if_told(request: Callable[[], T]) -> T | None:
     """What a request gives; None if it fails, where another error is what counts."""
     try:
-        with shielded():
-            return request()
+        return protected(request)
     except CayError:
-        pass
-    return None
+        return None

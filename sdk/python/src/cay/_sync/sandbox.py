@@ -13,7 +13,7 @@ from .._models import ExecBytes, ExecResult, ProcessInfo, SandboxInfo, Stats
 from .._policy import NetworkPolicy, require_deny_all
 from .._requests import Command, Duration, command_body, input_body, sandbox_path
 from ._http import Answer, Http
-from ._runtime import settle, shielded
+from ._runtime import protected, settle
 from .files import Files
 from .process import Process
 
@@ -42,8 +42,7 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
     ) -> None:
         try:
-            with shielded():
-                self.remove()
+            protected(self.remove)
         except CayError:
             if error is None:  # else the body's own exception is what counts
                 raise
