@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import threading
@@ -115,6 +116,13 @@ def test_example(path, node_home, cayd, token):
     program = path.read_text().partition("\n\n")[2]
     assert f"```js\n{program}```" in (ROOT / "docs" / "TYPESCRIPT.md").read_text()
     run(["node", path], environment(cayd, token), node_home)
+
+
+def test_readme(node_home, cayd, token):
+    """The program of README.md runs as it stands there."""
+    (program,) = re.findall(r"^```js\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    argv = ["node", "--input-type=module", "--eval", program]
+    assert run(argv, environment(cayd, token), node_home) == "42\n\n"
 
 
 def test_types(node_home):
