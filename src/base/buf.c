@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 
+#include "base/utf8.h"
 #include "base/util.h"
 
 #include <stdio.h>
@@ -96,43 +97,25 @@ char *buf_steal(struct cay_buf *buf, size_t *size)
     return data;
 }
 
-/* Length of the valid UTF-8 sequence at p, or 0. */
-static size_t utf8_len(const unsigned char *p, size_t left)
-{
-    if (p[0] < 0x80)
-        return 1;
-    size_t n = p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
-    if (n == 0 || p[0] >= 0xf5 || n > left)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
-        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
-        return 0;
-    return n;
-}
-
 int buf_json_n(struct cay_buf *buf, const char *text, size_t size)
 {
     static const char escapes[] = {
         ['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\t'] = 't', ['\r'] = 'r'};
-    const unsigned char *p = (const unsigned char *)text;
     buf_add(buf, "\"", 1);
     for (size_t i = 0; i < size;) {
-        size_t n = utf8_len(p + i, size - i);
+        size_t bad, n = utf8_char(text + i, size - i, &bad);
         if (n == 0) {
             buf_str(buf, "\xef\xbf\xbd");
-            i++;
+            i += bad;
             continue;
         }
-        unsigned char c = p[i];
+        unsigned char c = (unsigned char)text[i];
         if (c < sizeof(escapes) && escapes[c])
             buf_fmt(buf, "\\%c", escapes[c]);
         else if (c < 0x20 || c == 0x7f)
             buf_fmt(buf, "\\u%04x", c);
         else
-            buf_add(buf, p + i, n);
+            buf_add(buf, text + i, n);
         i += n;
     }
     return buf_add(buf, "\"", 1);

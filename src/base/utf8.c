@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The length of the character at `at`; 0 if there is none that is valid and whole. */
-static size_t character(const unsigned char *at, size_t left)
+size_t utf8_char(const char *text, size_t left, size_t *bad)
 {
+    const unsigned char *at = (const unsigned char *)text;
     /* Second bytes are narrower for some first ones: that is what keeps out overlong forms,
      * surrogates and what is beyond the last plane. */
     static const struct {
@@ -19,23 +19,24 @@ static size_t character(const unsigned char *at, size_t left)
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
         if (at[0] < forms[i].first || at[0] > forms[i].last)
             continue;
-        size_t size = forms[i].size;
-        if (size > left || (size > 1 && (at[1] < forms[i].low || at[1] > forms[i].high)))
-            return 0;
-        for (size_t j = 2; j < size; j++)
-            if ((at[j] & 0xc0) != 0x80)
+        for (size_t j = 1; j < forms[i].size; j++) {
+            uint8_t low = j == 1 ? forms[i].low : 0x80, high = j == 1 ? forms[i].high : 0xbf;
+            if (j == left || at[j] < low || at[j] > high) {
+                *bad = j;
                 return 0;
-        return size;
+            }
+        }
+        return forms[i].size;
     }
+    *bad = 1;
     return 0;
 }
 
 size_t utf8_valid(const char *text, size_t size)
 {
-    const unsigned char *bytes = (const unsigned char *)text;
-    size_t at = 0;
+    size_t at = 0, bad;
     while (at < size) {
-        size_t n = character(bytes + at, size - at);
+        size_t n = utf8_char(text + at, size - at, &bad);
         if (n == 0)
             break;
         at += n;
