@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/util.h"
+#include "daemon/fronts/fronts.h"
 #include "daemon/journal.h"
 #include "daemon/log.h"
 #include "daemon/roster.h"
@@ -16,6 +17,10 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* Bodies above REQUEST_MAX_JSON at once: of all clients together, and of one tenant. */
+#define MAX_LARGE 8
+#define MAX_LARGE_TENANT 4
 
 /* ---- where it comes from --------------------------------------------------------------------- */
 
@@ -184,11 +189,12 @@ static int identify(struct request *r, struct cay_error *err)
 
 static int check_scope(struct request *r, struct cay_error *err)
 {
-    if (!r->route->scope || (r->who.scopes & r->route->scope))
+    uint32_t missing = r->route->scope & ~r->who.scopes;
+    const char *first = scope_name(missing & -missing);
+    if (!missing)
         return 0;
-    snprintf(r->rule, sizeof(r->rule), "scope.%s", scope_name(r->route->scope));
-    return cay_fail(err, CAY_E_DENIED, "the token '%s' lacks the scope '%s'", r->who.name,
-                    scope_name(r->route->scope));
+    snprintf(r->rule, sizeof(r->rule), "scope.%s", first);
+    return cay_fail(err, CAY_E_DENIED, "the token '%s' lacks the scope '%s'", r->who.name, first);
 }
 
 /* ---- on what --------------------------------------------------------------------------------- */
@@ -220,6 +226,26 @@ static int take_params(struct request *r, const struct route_params *params, str
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
+/* A large body is held in memory: a few at once are all that is needed. One that does not say how
+ * large it is may be. */
+static int check_large(struct request *r, struct cay_error *err)
+{
+    const char *length = request_header(r, "Content-Length");
+    uint64_t size = UINT64_MAX;
+    if (!(r->route->flags & ROUTE_LARGE) ||
+        (length && parse_count(length, &size, NULL) == 0 && size <= REQUEST_MAX_JSON))
+        return 0;
+    if (r->d->large_bodies >= MAX_LARGE || r->tenant->large_bodies >= MAX_LARGE_TENANT)
+        return cay_fail(err, CAY_E_UNAVAILABLE,
+                        "too many bodies above %u bytes are on their way; try again",
+                        REQUEST_MAX_JSON);
+    r->d->large_bodies++;
+    r->tenant->large_bodies++;
+    r->large = true;
+    r->body.max = REQUEST_MAX_LARGE;
+    return 0;
+}
+
 static int check_room(struct request *r, struct cay_error *err)
 {
     struct operator_refusal why = {0};
@@ -238,11 +264,16 @@ static int check_room(struct request *r, struct cay_error *err)
     }
     tenant->requests++;
     r->tenant = tenant;
-    return 0;
+    return check_large(r, err);
 }
 
 void admit_over(struct request *r)
 {
+    if (r->large) {
+        r->d->large_bodies--;
+        r->tenant->large_bodies--;
+    }
+    r->large = false;
     if (r->tenant)
         r->tenant->requests--;
     r->tenant = NULL;
@@ -257,9 +288,28 @@ static int not_allowed(struct request *r, const char *methods, struct cay_error 
     return 0;
 }
 
+/* Who asks and for which route: by a token, or by the key in the path of a front. */
+static int find_route(struct request *r, struct route_params *params, enum route_match *match,
+                      char methods[static 128], struct cay_error *err)
+{
+    if (fronts_claim(r)) {
+        *params = (struct route_params){0};
+        if (fronts_enter(r, err) < 0)
+            return -1;
+        *match = fronts_match(r, methods);
+        return 0;
+    }
+    *match = routes_match(r->method, r->path, &r->route, params, methods);
+    if (*match == ROUTE_FOUND)
+        r->route_index = routes_index(r->route);
+    bool open = *match == ROUTE_FOUND && (r->route->flags & ROUTE_OPEN);
+    return open ? 0 : identify(r, err);
+}
+
 int admit(struct request *r, struct cay_error *err)
 {
     struct route_params params;
+    enum route_match match;
     char methods[128];
     if (check_form(r, err) < 0 || check_host(r, err) < 0 || check_origin(r, err) < 0) {
         r->d->metrics.denied++;
@@ -272,11 +322,7 @@ int admit(struct request *r, struct cay_error *err)
         reply_header(r, "Access-Control-Max-Age", "600");
         return 0;
     }
-    enum route_match match = routes_match(r->method, r->path, &r->route, &params, methods);
-    bool open = match == ROUTE_FOUND && (r->route->flags & ROUTE_OPEN);
-    if (match == ROUTE_FOUND)
-        r->route_index = routes_index(r->route);
-    if (!open && identify(r, err) < 0) {
+    if (find_route(r, &params, &match, methods, err) < 0) {
         r->d->metrics.unauthorized++;
         return -1;
     }
@@ -285,7 +331,8 @@ int admit(struct request *r, struct cay_error *err)
     if (match == ROUTE_OTHER_METHOD)
         return not_allowed(r, methods, err);
     if (match == ROUTE_NONE)
-        return cay_fail(err, CAY_E_NOT_FOUND, "no such path; 'GET /api/v1/version' is one");
+        return cay_fail(err, CAY_E_NOT_FOUND, "no such path%s",
+                        r->explain ? "" : "; 'GET /api/v1/version' is one");
     if (check_scope(r, err) < 0) {
         r->d->metrics.denied++;
         journal_note(r, AUDIT_REFUSED, &(struct audit_detail){.rule = r->rule}, err);

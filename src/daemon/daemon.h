@@ -18,6 +18,7 @@
  *   roster.c    the sandboxes that live, for quotas, metrics and events
  *   pool.c      sandboxes made ahead
  *   api_*.c     the handlers, a family each
+ *   fronts/     other products' protocols
  */
 #ifndef CAY_DAEMON_DAEMON_H
 #define CAY_DAEMON_DAEMON_H
@@ -55,7 +56,8 @@ struct daemon {
     struct operator_policy *policy;
     struct metrics metrics;
     enum daemon_phase phase;
-    bool upgrade; /* after the drain: execute ourselves anew with the same listeners */
+    unsigned large_bodies; /* on their way (admit.c) */
+    bool upgrade;          /* after the drain: execute ourselves anew with the same listeners */
     uint64_t started_us;
     struct timer drain_timer;
     uint64_t drain_until_us;

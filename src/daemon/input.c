@@ -130,6 +130,8 @@ static int set_value(struct request *r, const struct opt *opt, void *object, jso
                      struct cay_error *err)
 {
     bool text = json_is_string(value), number = json_is_number(value);
+    if (text && strlen(json_string_value(value)) != json_string_length(value))
+        return wrong_type(r, opt, "without zero bytes", err);
     switch (opt->type) {
     case OPT_FLAG:
         if (!json_is_boolean(value))
@@ -227,14 +229,20 @@ static bool is_json_type(const char *type)
            (type[n] == 0 || type[n] == ';' || type[n] == ' ');
 }
 
-static int parse_body(struct request *r, json_t **out, struct cay_error *err)
+int input_is_json(struct request *r, struct cay_error *err)
+{
+    if (is_json_type(request_header(r, "Content-Type")))
+        return 0;
+    return cay_fail(err, CAY_E_INVALID, "the body must have Content-Type: application/json");
+}
+
+int input_parse(const char *text, size_t size, bool zeros, json_t **out, struct cay_error *err)
 {
     json_error_t why;
-    if (!is_json_type(request_header(r, "Content-Type")))
-        return cay_fail(err, CAY_E_INVALID, "the body must have Content-Type: application/json");
-    if (too_deep(r->body.data, r->body.size))
+    if (too_deep(text, size))
         return cay_fail(err, CAY_E_INVALID, "the body is nested deeper than %d levels", MAX_DEPTH);
-    json_t *body = json_loadb(r->body.data, r->body.size, JSON_REJECT_DUPLICATES, &why);
+    size_t flags = JSON_REJECT_DUPLICATES | (zeros ? JSON_ALLOW_NUL : 0);
+    json_t *body = json_loadb(text, size, flags, &why);
     if (!body)
         return cay_fail(err, CAY_E_INVALID, "the body is not JSON: %.120s (line %d, column %d)",
                         why.text, why.line, why.column);
@@ -246,26 +254,45 @@ static int parse_body(struct request *r, json_t **out, struct cay_error *err)
     return 0;
 }
 
-int input_json(struct request *r, const struct opt *table, size_t n, void *object,
-               struct cay_error *err)
+int input_apply(struct request *r, json_t *body, const struct opt *table, size_t n, void *object,
+                bool loose, struct cay_error *err)
 {
-    json_t *body, *value;
+    json_t *value;
     const char *name;
-    int result = 0;
-    if (r->body.size == 0)
-        return 0;
-    if (parse_body(r, &body, err) < 0)
-        return -1;
     json_object_foreach(body, name, value)
     {
         const struct opt *opt = find(table, n, name);
-        if (result == 0 && !opt)
-            result = unknown(r, table, n, "field", name, err);
-        else if (result == 0 && !json_is_null(value))
-            result = set_value(r, opt, object, value, err);
+        if (!opt && !loose)
+            return unknown(r, table, n, "field", name, err);
+        if (opt && !json_is_null(value) && set_value(r, opt, object, value, err) < 0)
+            return -1;
     }
+    return 0;
+}
+
+static int take_body(struct request *r, const struct opt *table, size_t n, void *object, bool loose,
+                     struct cay_error *err)
+{
+    json_t *body;
+    if (r->body.size == 0)
+        return 0;
+    if (input_is_json(r, err) < 0 || input_parse(r->body.data, r->body.size, false, &body, err) < 0)
+        return -1;
+    int result = input_apply(r, body, table, n, object, loose, err);
     json_decref(body);
     return result;
+}
+
+int input_json(struct request *r, const struct opt *table, size_t n, void *object,
+               struct cay_error *err)
+{
+    return take_body(r, table, n, object, false, err);
+}
+
+int input_json_loose(struct request *r, const struct opt *table, size_t n, void *object,
+                     struct cay_error *err)
+{
+    return take_body(r, table, n, object, true, err);
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */

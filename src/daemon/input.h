@@ -17,6 +17,19 @@
  */
 int input_json(struct request *r, const struct opt *table, size_t n, void *object,
                struct cay_error *err);
+/* The same, for other products' protocols: what the table does not have is ignored. */
+int input_json_loose(struct request *r, const struct opt *table, size_t n, void *object,
+                     struct cay_error *err);
+/*
+ * The three steps of that, for a body so large that a worker reads it. The second needs no request;
+ * `zeros`: strings may have zero bytes. What it gives is to be freed with json_decref.
+ */
+struct json_t;
+int input_is_json(struct request *r, struct cay_error *err);
+int input_parse(const char *text, size_t size, bool zeros, struct json_t **out,
+                struct cay_error *err);
+int input_apply(struct request *r, struct json_t *body, const struct opt *table, size_t n,
+                void *object, bool loose, struct cay_error *err);
 int input_query(struct request *r, const struct opt *table, size_t n, void *object,
                 struct cay_error *err);
 /* For handlers that take no parameters at all. */

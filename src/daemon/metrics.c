@@ -93,12 +93,13 @@ static void add_requests(struct cay_buf *out, const struct metrics *m)
     head(out, "cay_requests_total", "counter", "requests by route and result");
     for (size_t i = 0; i < METRICS_ROUTES; i++) {
         const struct route *route = routes_at(i);
-        if (!route && i != METRICS_ROUTES - 1)
+        if (!route && i < METRICS_FRONT)
             continue;
+        const char *path = route ? route->path : i == METRICS_FRONT ? "/aio/{key}" : "none";
         for (size_t j = 0; j < CLASS_COUNT; j++)
             if (m->requests[i][j])
                 buf_fmt(out, "cay_requests_total{method=\"%s\",route=\"%s\",result=\"%s\"} %llu\n",
-                        route ? route->method : "", route ? route->path : "none", class_names[j],
+                        route ? route->method : "", path, class_names[j],
                         (unsigned long long)m->requests[i][j]);
     }
     uint64_t sum = 0;

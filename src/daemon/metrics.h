@@ -8,6 +8,8 @@
 #include "base/buf.h"
 
 #define METRICS_ROUTES 96
+#define METRICS_NONE (METRICS_ROUTES - 1)  /* no route at all */
+#define METRICS_FRONT (METRICS_ROUTES - 2) /* those of fronts/ together */
 #define METRICS_BUCKETS 14
 
 enum metrics_class { CLASS_2XX, CLASS_3XX, CLASS_4XX, CLASS_5XX, CLASS_GONE, CLASS_COUNT };

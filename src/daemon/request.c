@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A JSON body: a spec with its environment and labels, a command with its input. */
-#define MAX_JSON (1u << 20)
 /* Of a body whose request has failed already, this much is read in politeness. */
 #define MAX_SWALLOW (64ull << 20)
 /* After this time a body must be whole, or a stream of at least so many bytes in a second. */
@@ -147,6 +145,10 @@ void reply_error(struct request *r, const struct cay_error *err)
 {
     autobuf struct cay_buf body = CAY_BUF(4096);
     unsigned status = (unsigned)cay_code_http(err->code);
+    if (r->explain) {
+        r->explain(r, err);
+        return;
+    }
     buf_str(&body, "{\"error\":");
     error_json(&body, r, err);
     buf_str(&body, "}\n");
@@ -240,11 +242,11 @@ void *request_begin(void *cls, const char *uri, struct MHD_Connection *mhd)
     r->c = info->socket_context;
     request_forgotten(r->c);
     r->mhd = mhd;
-    r->body = CAY_BUF(MAX_JSON);
+    r->body = CAY_BUF(REQUEST_MAX_JSON);
     r->watch = (struct watch){.fd = -1, .ready = on_client};
     r->began_us = cay_now_us();
     r->c->request = r;
-    r->route_index = METRICS_ROUTES - 1;
+    r->route_index = METRICS_NONE;
     d->metrics.in_flight++;
     /* Each takes memory of the connection, and libmicrohttpd has no good answer when that is gone.
      */
@@ -301,7 +303,7 @@ static enum MHD_Result take_body(struct request *r, const char *data, size_t *si
         *size = 0;
         if (buf_failed(&r->body)) {
             struct cay_error err;
-            cay_fail(&err, CAY_E_TOO_LARGE, "the body is larger than %u bytes", MAX_JSON);
+            cay_fail(&err, CAY_E_TOO_LARGE, "the body is larger than %zu bytes", r->body.max);
             reply_error(r, &err);
         }
         return MHD_YES;

@@ -34,17 +34,23 @@ enum body_kind {
 };
 
 enum route_flag {
-    ROUTE_OPEN = 1 << 0,   /* needs no token */
-    ROUTE_UNBOUND = 1 << 1 /* does not count as a request in flight: health, metrics */
+    ROUTE_OPEN = 1 << 0,    /* needs no token */
+    ROUTE_UNBOUND = 1 << 1, /* does not count as a request in flight: health, metrics */
+    ROUTE_LARGE = 1 << 2,   /* BODY_JSON: the content of a file may be in it */
 };
 
 struct route {
     const char *method, *path; /* "/api/v1/sandboxes/{id}": parameters in braces */
-    uint32_t scope;            /* one bit of enum scope; 0: any token */
+    uint32_t scope;            /* bits of enum scope, all of them needed; 0: any token */
     enum body_kind body;
     void (*handle)(struct request *r);
     uint32_t flags;
 };
+
+/* A JSON body: a spec with its environment and labels, a command with its input; and with
+ * ROUTE_LARGE. */
+#define REQUEST_MAX_JSON (1u << 20)
+#define REQUEST_MAX_LARGE (32u << 20)
 
 /* What `read` may answer besides a number of bytes. */
 #define STREAM_WAIT 0
@@ -69,6 +75,7 @@ struct request {
     struct identity who;
     bool is_operator;       /* sees every tenant's */
     struct tenant *tenant;  /* counts this request; NULL: it does not count */
+    bool large;             /* its body is one of the few large ones */
     char id[CAY_MAX_ID];    /* {id}: as the engine knows it, with its tenant */
     pid_t pid;              /* {pid} */
     struct cay_buf body;    /* BODY_JSON */
@@ -83,6 +90,8 @@ struct request {
     ssize_t (*read)(struct request *r, char *buffer, size_t size);
     ssize_t (*write)(struct request *r, const char *data, size_t size); /* taken; 0: not now */
     void (*finish)(struct request *r);
+    /* How an error is told, where that is not our own way (fronts/). */
+    void (*explain)(struct request *r, const struct cay_error *err);
     char rule[96];  /* the operator's rule that refused it */
     char field[64]; /* the field at fault */
 

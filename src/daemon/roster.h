@@ -15,6 +15,7 @@ struct tenant {
     struct tenant *next;
     char name[CAY_MAX_TENANT]; /* "": the operator's */
     uint64_t requests;         /* in flight */
+    unsigned large_bodies;     /* of these, with a large body */
     uint64_t sandboxes, memory, cpus, disk;
     uint64_t ended; /* records */
     uint64_t execs; /* commands that requests wait for or that were started and still run */

@@ -5,6 +5,7 @@
 #include "daemon/api.h"
 #include "daemon/api_files.h"
 #include "daemon/api_fs.h"
+#include "daemon/fronts/fronts.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -54,6 +55,7 @@ static const struct route routes[] = {
     {"GET", BOX "/fs/watch", SCOPE_FILES, BODY_NONE, fs_watch, 0},
     {"GET", BOX "/archive", SCOPE_FILES, BODY_NONE, archive_get, 0},
     {"PUT", BOX "/archive", SCOPE_FILES, BODY_STREAM, archive_put, 0},
+    {"GET", BOX "/aio", SCOPE_EXEC | SCOPE_FILES, BODY_NONE, sandbox_aio, 0},
 
     {"GET", V1 "/events", SCOPE_READ, BODY_NONE, events_get, 0},
     {"GET", V1 "/audit", SCOPE_AUDIT, BODY_NONE, audit_get, 0},
@@ -67,7 +69,7 @@ static const struct route routes[] = {
     {"GET", "/readyz", 0, BODY_NONE, ready_get, PLAIN},
     {"GET", "/metrics", SCOPE_METRICS, BODY_NONE, metrics_get, ROUTE_UNBOUND},
 };
-_Static_assert(CAY_COUNT(routes) < METRICS_ROUTES, "metrics have room for every route");
+_Static_assert(CAY_COUNT(routes) <= METRICS_FRONT, "metrics have room for every route");
 
 /* What the design promises and a later version brings; a request says so instead of "not found". */
 static const char *const later[] = {
@@ -171,9 +173,12 @@ const struct route *routes_at(size_t index)
 
 void routes_print(struct cay_buf *out)
 {
-    for (size_t i = 0; i < CAY_COUNT(routes); i++)
-        buf_fmt(out, "%s %s %s\n", routes[i].method, routes[i].path,
-                routes[i].scope                ? scope_name(routes[i].scope)
-                : routes[i].flags & ROUTE_OPEN ? "open"
-                                               : "any");
+    for (size_t i = 0; i < CAY_COUNT(routes); i++) {
+        buf_fmt(out, "%s %s ", routes[i].method, routes[i].path);
+        if (routes[i].scope)
+            scopes_print(routes[i].scope, out);
+        else
+            buf_str(out, routes[i].flags & ROUTE_OPEN ? "open" : "any");
+        buf_str(out, "\n");
+    }
 }

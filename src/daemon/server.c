@@ -367,25 +367,56 @@ static int read_pem(const char *path, char **out, struct cay_error *err)
     return 0;
 }
 
-static void tell_address(const struct listener *listener)
+/* "127.0.0.1:7733" of a socket of TCP. `here`: as it is reached from this machine, if it listens
+ * on all addresses. */
+static bool address_text(int fd, bool here, char out[static 64])
 {
     struct sockaddr_storage address;
     socklen_t size = sizeof(address);
-    char host[INET6_ADDRSTRLEN] = "", text[160];
+    char host[INET6_ADDRSTRLEN] = "";
     struct sockaddr_in *v4 = (struct sockaddr_in *)&address;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address;
-    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) < 0)
-        return;
-    if (address.ss_family == AF_UNIX) {
-        snprintf(text, sizeof(text), "unix:%s", ((struct sockaddr_un *)&address)->sun_path);
-    } else if (address.ss_family == AF_INET) {
+    if (getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+        return false;
+    if (address.ss_family == AF_INET) {
+        if (here && v4->sin_addr.s_addr == htonl(INADDR_ANY))
+            v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-        snprintf(text, sizeof(text), "tcp:%s:%u", host, ntohs(v4->sin_port));
+        snprintf(out, 64, "%s:%u", host, ntohs(v4->sin_port));
     } else {
+        if (here && IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr))
+            v6->sin6_addr = in6addr_loopback;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-        snprintf(text, sizeof(text), "tcp:[%s]:%u", host, ntohs(v6->sin6_port));
+        snprintf(out, 64, "[%s]:%u", host, ntohs(v6->sin6_port));
     }
+    return true;
+}
+
+static void tell_address(const struct listener *listener)
+{
+    struct sockaddr_un address;
+    socklen_t size = sizeof(address);
+    char where[64], text[160];
+    if (listener->local && getsockname(listener->fd, (struct sockaddr *)&address, &size) == 0)
+        snprintf(text, sizeof(text), "unix:%s", address.sun_path);
+    else if (!listener->local && address_text(listener->fd, false, where))
+        snprintf(text, sizeof(text), "tcp:%s", where);
+    else
+        return;
     log_event(LOG_INFO, "listening", "address", text);
+}
+
+bool server_url(const struct server *server, char out[static SERVER_URL])
+{
+    char where[64];
+    for (size_t i = 0; i < server->n; i++) {
+        if (server->listeners[i].local || !address_text(server->listeners[i].fd, true, where))
+            continue;
+        snprintf(out, SERVER_URL, "%s://%s", server->cert ? "https" : "http", where);
+        return true;
+    }
+    out[0] = 0;
+    return false;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

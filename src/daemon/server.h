@@ -37,6 +37,9 @@ bool server_busy(const struct server *server);
 size_t server_listeners(const struct server *server, int *fds, size_t max, char own[static 108]);
 /* The variable that tells that path to who comes after us. */
 #define SERVER_OWN_SOCKET "CAYD_OWN_SOCKET"
+/* "http://127.0.0.1:7733": where clients on this machine reach it over TCP; false: nowhere. */
+#define SERVER_URL 80
+bool server_url(const struct server *server, char out[static SERVER_URL]);
 /* One of its requests may go on: libmicrohttpd has to look at it, soon but not now. */
 void connection_stir(struct connection *c);
 /* Cuts a connection: its client sees the end at once. */

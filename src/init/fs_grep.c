@@ -160,6 +160,8 @@ static int search_at(struct grep *grep, int dir, const char *name, const char *s
     autofd int fd = fs_open_file(dir, name, shown, dir == AT_FDCWD ? 0 : O_NOFOLLOW, &st, err);
     if (fd < 0)
         return -1;
+    if (grep->msg->size && (uint64_t)st.st_size > grep->msg->size)
+        return 0;
     return search_file(grep, &(struct source){.fd = fd, .path = shown, .line = 1}, err);
 }
 

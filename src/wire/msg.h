@@ -126,7 +126,8 @@ enum msg_type {
     FS_REMOVE,
     /* path, glob, number (limit) -> ENTRY..., OK */
     FS_FIND,
-    /* path, pattern, glob, number (limit), flags LITERAL IGNORE_CASE -> MATCH..., OK */
+    /* path, pattern, glob, number (limit), size (of the largest file that is searched; 0: any),
+     * flags LITERAL IGNORE_CASE -> MATCH..., OK */
     FS_GREP,
     /* path, flags RECURSIVE -> OK once it watches, then CHANGE... until the caller hangs up */
     FS_WATCH,

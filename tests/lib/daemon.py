@@ -60,7 +60,7 @@ class Answer(typing.NamedTuple):
 
 def full_path(path):
     bare = path.partition("?")[0]
-    return path if bare in AT_THE_ROOT or bare == API or path.startswith(API + "/") else API + path
+    return path if bare in AT_THE_ROOT or bare == API or path.startswith((API + "/", "/aio/")) else API + path
 
 
 class _Connection(http.client.HTTPConnection):

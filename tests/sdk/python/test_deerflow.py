@@ -132,16 +132,16 @@ def test_ids_that_cay_does_not_take(backend):
 
 def test_mounts(backend, tmp_path):
     """extra_mounts: user data read-write, skills read-only, nested ones below their parents, in any order."""
-    for name in ("workspace", "skills", "config", "locks"):
+    for name in ("workspace", "skills", "config", "config/locks"):
         (tmp_path / name).mkdir()
     (tmp_path / "skills" / "a.md").write_text("skill")
     info = backend.create("t", "ab04", extra_mounts=[
-        (str(tmp_path / "locks"), "/mnt/integrations/config/locks", False),
+        (str(tmp_path / "config/locks"), "/mnt/integrations/config/locks", False),
         (str(tmp_path / "workspace"), "/mnt/user-data/workspace", False),
         (str(tmp_path / "skills"), "/mnt/skills", True),
         (str(tmp_path / "config"), "/mnt/integrations/config", True)])
     shell(info, "echo data > /mnt/user-data/workspace/f; echo l > /mnt/integrations/config/locks/l")
-    assert (tmp_path / "workspace" / "f").read_text() == "data\n" and (tmp_path / "locks" / "l").exists()
+    assert (tmp_path / "workspace" / "f").read_text() == "data\n" and (tmp_path / "config" / "locks" / "l").exists()
     assert shell(info, "cat /mnt/skills/a.md").strip() == "skill"
     denied = shell(info, "touch /mnt/skills/x /mnt/integrations/config/x || echo refused")
     assert "refused" in denied and not (tmp_path / "skills" / "x").exists() and not (tmp_path / "config" / "x").exists()
