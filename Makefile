@@ -24,7 +24,7 @@ QUIET := $(shell $(NINJA) --help 2>&1 | grep -q -- --quiet && echo "$(QUIET)")
 # Meson's own words are shown only when it fails.
 build = @$(NINJA) -C $(1) build.ninja > $(1).log 2>&1 || { cat $(1).log; exit 1; }; $(NINJA) -C $(1) -k 0 $(QUIET)
 
-.PHONY: all programs library asan sanitized sources install uninstall check test unit fuzz bench soak format clean help FORCE
+.PHONY: all programs library asan sanitized sources sdk install uninstall check test unit fuzz bench soak format clean help FORCE
 
 all: programs library ## build the programs and the library
 
@@ -92,6 +92,9 @@ asan: sources $(ASAN)/build.ninja ## build the library part with ASan and UBSan
 
 sanitized: sources $(SANE)/build.ninja ## programs with ASan and UBSan; then: CAY_TEST_BUILD=build/san tools/test integration
 	$(call build,$(SANE))
+
+sdk: ## the packages of the SDKs, to build/sdk: a wheel and an npm archive
+	@tools/make-sdk
 
 install: all ## install below PREFIX (/usr/local)
 	@tools/install '$(PREFIX)' '$(DESTDIR)'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An a2a agent whose code runs in sandboxes of cay.
 
-    pip install cay a2a-pack
+    pip install ./sdk/python a2a-pack
     python agent.py
 """
 import asyncio

@@ -2,7 +2,7 @@
 //
 // An agent of the AI SDK whose shell is a cay sandbox.
 //
-//     npm install cay ai zod
+//     npm install ./build/sdk/cay-0.1.0.tgz ai zod
 //     node agent.mjs
 import { ToolLoopAgent, tool } from "ai";
 import { MockLanguageModelV4 } from "ai/test";

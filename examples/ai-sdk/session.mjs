@@ -2,7 +2,7 @@
 //
 // A session that is stopped and goes on later, in any process: the provider that HarnessAgent takes, used by hand.
 //
-//     npm install cay @ai-sdk/harness
+//     npm install ./build/sdk/cay-0.1.0.tgz @ai-sdk/harness
 //     node session.mjs
 import { cayHarnessSandbox } from "cay/ai-sdk";
 

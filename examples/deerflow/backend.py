@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox as DeerFlow's provider gets it from a backend, used by the client that DeerFlow uses.
 
-    pip install cay agent-sandbox
+    pip install ./sdk/python agent-sandbox
     python backend.py
 """
 import pathlib

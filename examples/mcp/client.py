@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of cay-mcp: what an agent does with the tools of its sandbox.
 
-    pip install 'cay[mcp]'
+    pip install './sdk/python[mcp]'
     python client.py
 """
 import asyncio

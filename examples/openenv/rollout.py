@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenEnv rollouts in cay: an agent that owns its loop runs in a sandbox, and a check in the same sandbox rewards it.
 
-    pip install cay openenv
+    pip install ./sdk/python openenv
     python rollout.py
 """
 from openenv.core.harness import (

@@ -35,7 +35,7 @@ struct call {
     char id[CAY_MAX_ID];
     bool open, paused, worker;
     bool hung_up; /* it did, and why is not known yet */
-    bool *ended; /* set while a callback is at work: to be told if it ends the call */
+    bool *ended;  /* set while a callback is at work: to be told if it ends the call */
 };
 
 /*

@@ -20,7 +20,7 @@ struct settings {
     uint64_t pool;               /* sandboxes kept ready */
     uint64_t connections;        /* at once */
     uint64_t drain_ms;
-    uint64_t keep_ended_ms; /* records of sandboxes that have ended; 0: for ever */
+    uint64_t keep_ended_ms;          /* records of sandboxes that have ended; 0: for ever */
     uint64_t audit_size, audit_keep; /* bytes of one file; files kept, 0: all */
     bool audit, has_pool, has_keep_ended;
     const char *audit_switch; /* "yes" or "no" as written */

@@ -23,7 +23,7 @@ def test_make_targets_in_documents_exist():
             assert re.search(rf"^{target}:", makefile, re.M), f"{name}: make {target}"
 
 
-@pytest.mark.parametrize("script", ["quickstart", "tools/install", "tools/unit", "tools/fuzz", "tools/make-archive", ".ci/run"])
+@pytest.mark.parametrize("script", ["quickstart", "tools/install", "tools/unit", "tools/fuzz", "tools/make-archive", "tools/make-sdk", ".ci/run"])
 def test_scripts_parse(script):
     shell = "bash" if script == "quickstart" else "sh"
     subprocess.run([shell, "-n", ROOT / script], check=True)

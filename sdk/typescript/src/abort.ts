@@ -27,7 +27,7 @@ function listen(signal: AbortSignal): Set<() => void> {
   };
   callbacks.set(signal, set);
   unlisten.set(set, () => {
-    callbacks.delete(signal);
+    if (callbacks.get(signal) === set) callbacks.delete(signal); // an undo may come twice, and another set by then
     signal.removeEventListener("abort", fire);
   });
   signal.addEventListener("abort", fire, { once: true });

@@ -7,180 +7,42 @@
 //     createCaySandbox(options)    the same over a new sandbox, which goes with it
 //     cayHarnessSandbox(options)   a HarnessV1SandboxProvider: one sandbox for each harness session
 //
-// Sessions are plain objects whose members are their own: frameworks spread them. Nothing here keeps state but the
-// sandbox. Relative paths are resolved against one base directory, which no command can change.
+// Nothing here keeps state but the sandbox. Relative paths are resolved against one base directory, which no command
+// can change.
 
-import { Buffer } from "node:buffer";
 import { createHash, randomBytes } from "node:crypto";
 
 import { sleep } from "./abort.js";
-import { extractLines } from "./ai-sdk/lines.js";
 import { checkPorts, checkTransformations, toNetworkPolicy } from "./ai-sdk/network.js";
-import { Cay, Conflict, Denied, Gone, Invalid, NotFound, Unauthorized, Unsupported } from "./index.js";
-import type { CayError, CayOptions, CreateOptions, FileType, Process, Sandbox } from "./index.js";
+import { baseDirectory, createSandboxSession, type SessionOptions } from "./ai-sdk/session.js";
 import type {
   CreateSessionOptions,
-  DirectoryEntry,
-  FileStat,
   HarnessSandboxProvider,
   NetworkSandboxSession,
-  PathOptions,
   ResumeSessionOptions,
-  RunOptions,
-  RunResult,
-  SandboxProcess,
   SandboxSession,
-  Spawn,
-  SpawnOptions,
-  WritableSandboxProcess,
 } from "./ai-sdk/types.js";
+import { createWith, orRemoved } from "./defaults.js";
+import { Cay, Conflict, Denied, Gone, Invalid, NotFound, Unauthorized, Unsupported } from "./index.js";
+import type { CallOptions, CayError, CayOptions, CreateOptions, Sandbox } from "./index.js";
 
+export { createSandboxSession, type SessionOptions } from "./ai-sdk/session.js";
 export type * from "./ai-sdk/types.js";
 
-const WORKING_DIRECTORY = "/workspace";
-/** Seconds without use after which a sandbox ends that nobody removes: of one program, and of a resumable session. */
-const IDLE = 3600;
-const SESSION_IDLE = 24 * 3600;
+/** Ends a sandbox that nobody removes, in seconds: of one program, and of a session that can be resumed. */
+const LIFE = { idle: 3600, ttl: 24 * 3600 };
+const SESSION_LIFE = { idle: 24 * 3600, ttl: 30 * 24 * 3600 };
 /** How long processes may take to die of SIGKILL. */
 const DYING_MS = 10_000;
 const PROVIDER_ID = "cay";
-const ENOENT = 2;
 /** The base directory of a harness session, for who resumes it. */
 const LABEL_DIRECTORY = "cay.ai-sdk/working-directory";
 /** The call that made the sandbox. */
 const LABEL_CREATION = "cay.ai-sdk/creation";
 
-export interface SessionOptions {
-  /** Where commands run and relative paths start. Default: /workspace. */
-  workingDirectory?: string | undefined;
-  /** For the model. Default: says what a cay sandbox is. */
-  description?: string | undefined;
-}
-
 export interface CaySandboxOptions extends Omit<CreateOptions, "cwd">, CayOptions, SessionOptions {
   /** Default: one of its own, made from `host`, `token` and `ca`. */
   client?: Cay | undefined;
-}
-
-// ---- a session ------------------------------------------------------------------------------------------------------
-
-/** A session over a sandbox that exists; the sandbox is its caller's. No I/O. */
-export function createSandboxSession(box: Sandbox, options: SessionOptions = {}): SandboxSession {
-  const base = baseDirectory(options);
-  const at = (path: string) => (path.startsWith("/") ? path : `${base === "/" ? "" : base}/${path}`);
-  const description = options.description ?? describe(box, base);
-  return { description, ...commands(box, at), ...reading(box, at), ...writing(box, at), ...entries(box, at) };
-}
-
-type At = (path: string) => string;
-
-function baseDirectory({ workingDirectory = WORKING_DIRECTORY }: SessionOptions): string {
-  if (!workingDirectory.startsWith("/")) throw new Invalid(`workingDirectory '${workingDirectory}' is not absolute`);
-  return workingDirectory.replace(/\/+$/, "") || "/";
-}
-
-function describe(box: Sandbox, base: string): string {
-  return [
-    `Linux sandbox (cay, id: ${box.id}). Commands are run by bash.`,
-    `Working directory, and base of relative paths: ${base}.`,
-    "Files and background processes stay for the lifetime of the sandbox. There is no network but loopback.",
-  ].join("\n");
-}
-
-function commands(box: Sandbox, at: At): Pick<SandboxSession, "run" | "spawn"> {
-  // cay takes no empty command; to bash it is one that does nothing.
-  const how = ({ command, workingDirectory = ".", env, abortSignal }: RunOptions) =>
-    [command || ":", { cwd: at(workingDirectory), env, signal: abortSignal }] as const;
-  return {
-    run: async (options): Promise<RunResult> => {
-      const { exitCode, stdout, stderr, truncated } = await box.exec(...how(options));
-      return { exitCode, stdout, stderr: truncated ? stderr + DROPPED : stderr };
-    },
-    spawn: (async ({ stdin = false, ...options }: SpawnOptions) => {
-      const [command, rest] = how(options);
-      return handle(await box.start(command, { ...rest, stdin }));
-    }) as Spawn,
-  };
-}
-
-/** A result that lacks its beginning must not look whole. */
-const DROPPED = "\n[cay: there was more output than the sandbox keeps; the oldest part is missing]\n";
-
-/** The signal went to Sandbox.start and governs the process: an abort kills it, and wait() rejects with its reason. */
-function handle(child: Process): SandboxProcess | WritableSandboxProcess {
-  return {
-    pid: child.pid,
-    stdout: child.stdout,
-    stderr: child.stderr,
-    ...(child.stdin && { stdin: child.stdin }),
-    wait: async () => ({ exitCode: (await child.wait()).exitCode }),
-    kill: () => child.kill(),
-  };
-}
-
-function reading(box: Sandbox, at: At): Pick<SandboxSession, "readFile" | "readBinaryFile" | "readTextFile"> {
-  const read = async ({ path, abortSignal: signal }: PathOptions) => orNull(box.files.read(at(path), { signal }));
-  return {
-    readFile: async ({ path, abortSignal: signal }) => orNull(box.files.stream(at(path), { signal })),
-    readBinaryFile: read,
-    readTextFile: async ({ encoding, startLine, endLine, ...file }) => {
-      const known = knownEncoding(encoding);
-      const bytes = await read(file);
-      return bytes && extractLines(viewOf(bytes).toString(known), { startLine, endLine });
-    },
-  };
-}
-
-function writing(box: Sandbox, at: At): Pick<SandboxSession, "writeFile" | "writeBinaryFile" | "writeTextFile"> {
-  return {
-    writeFile: async ({ path, content, abortSignal: signal }) => box.files.write(at(path), content, { signal }),
-    writeBinaryFile: async ({ path, content, abortSignal: signal }) => box.files.write(at(path), content, { signal }),
-    writeTextFile: async ({ path, content, encoding, abortSignal: signal }) =>
-      box.files.write(at(path), Buffer.from(content, knownEncoding(encoding)), { signal }),
-  };
-}
-
-function entries(box: Sandbox, at: At): Pick<SandboxSession, "stat" | "listDirectory" | "deleteFile"> {
-  return {
-    stat: async ({ path, abortSignal: signal }) => {
-      const found = await orNull(box.files.stat(at(path), { follow: true, signal }));
-      return found && { type: kindOf(found.type), size: found.size };
-    },
-    listDirectory: async ({ path, abortSignal: signal }) => {
-      const found = await orNull(box.files.list(at(path), { signal }));
-      return found && found.map(({ name, type }) => ({ name, type: type === "link" ? "symlink" : kindOf(type) }));
-    },
-    deleteFile: async ({ path, abortSignal: signal }) => {
-      const found = await orNull(box.files.stat(at(path), { signal }));
-      // cay would remove a directory that is empty.
-      if (found?.type === "directory") throw new Invalid(`cannot delete '${path}': it is a directory`);
-      return found !== null && (await orNull(box.files.remove(at(path), { signal }).then(() => true))) !== null;
-    },
-  };
-}
-
-/** Null if the path does not exist, and only then: a sandbox that does not exist is an error. */
-async function orNull<T>(promise: Promise<T>): Promise<T | null> {
-  try {
-    return await promise;
-  } catch (error) {
-    if (error instanceof NotFound && error.detail.errno === ENOENT) return null;
-    throw error;
-  }
-}
-
-function kindOf(type: FileType): FileStat["type"] & DirectoryEntry["type"] {
-  return type === "file" || type === "directory" ? type : "other";
-}
-
-function knownEncoding(encoding = "utf-8"): BufferEncoding {
-  if (!Buffer.isEncoding(encoding)) throw new Invalid(`the encoding '${encoding}' is not known`);
-  return encoding;
-}
-
-/** The same bytes with Node's decoders, which put U+FFFD where UTF-8 is broken and keep a byte order mark. */
-function viewOf(bytes: Uint8Array): Buffer {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 // ---- a sandbox of its own -------------------------------------------------------------------------------------------
@@ -192,13 +54,13 @@ export interface CaySandboxSession extends SandboxSession, AsyncDisposable {
   readonly remove: () => Promise<void>;
 }
 
-/** Makes a sandbox and a session over it. Unless `ttl` or `idle` is given, it ends after an hour without use. */
+/** Makes a sandbox and a session over it. Unless `ttl` or `idle` is given, it ends after an idle hour or a day. */
 export async function createCaySandbox(
   options: CaySandboxOptions & { abortSignal?: AbortSignal | undefined } = {},
 ): Promise<CaySandboxSession> {
   const { abortSignal: signal, ...rest } = options;
-  const { client, base, spec } = settle(rest, IDLE);
-  const box = await client.create(asNew(spec), { signal });
+  const { client, base, spec } = settle(rest);
+  const box = await createWith(client, asNew(spec), LIFE, { signal });
   await orRemoved(box, () => box.files.mkdir(base, { signal }));
   const remove = async () => {
     await box.remove();
@@ -208,30 +70,15 @@ export async function createCaySandbox(
 }
 
 /** What the options mean. No I/O. */
-function settle(options: CaySandboxOptions, idle: number): { client: Cay; base: string; spec: CreateOptions } {
+function settle(options: CaySandboxOptions): { client: Cay; base: string; spec: CreateOptions } {
   const { client, host, token, ca, workingDirectory, description: _, ...spec } = options;
   if ("cwd" in spec) throw new Invalid("there is no option 'cwd' here: it is called workingDirectory");
-  const bounded = spec.ttl !== undefined || spec.idle !== undefined;
-  return {
-    client: client ?? new Cay({ host, token, ca }),
-    base: baseDirectory({ workingDirectory }),
-    spec: bounded ? spec : { ...spec, idle },
-  };
+  return { client: client ?? new Cay({ host, token, ca }), base: baseDirectory({ workingDirectory }), spec };
 }
 
 /** cay gives who asks for the same spec the sandbox that is there. A label of each creation makes it a Conflict. */
 function asNew(spec: CreateOptions): CreateOptions {
   return { ...spec, labels: { ...spec.labels, [LABEL_CREATION]: randomBytes(8).toString("hex") } };
-}
-
-/** Nothing is left of a sandbox that its maker never got. */
-async function orRemoved<T>(box: Sandbox, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    await box.remove().catch(() => {});
-    throw error;
-  }
 }
 
 // ---- the provider for harnesses -------------------------------------------------------------------------------------
@@ -240,16 +87,16 @@ export type CayHarnessOptions = Omit<CaySandboxOptions, "id">;
 
 /**
  * A sandbox provider for HarnessAgent. The sandbox of a session is found by the session's id from any process. Unless
- * `ttl` or `idle` is given, a session's sandbox ends after a day without use, stopped or not. No I/O.
+ * `ttl` or `idle` is given, a session's sandbox ends after a day without use, stopped or not, or after 30. No I/O.
  */
 export function cayHarnessSandbox(options: CayHarnessOptions = {}): HarnessSandboxProvider {
-  const { client, base, spec } = settle(options, SESSION_IDLE);
+  const { client, base, spec } = settle(options);
   if ("id" in spec) throw new Invalid("there is no option 'id' here: it is made from the session's id");
 
   const createSession = async ({ sessionId, abortSignal, onFirstCreate }: CreateSessionOptions = {}) => {
     const labels = { ...spec.labels, [LABEL_DIRECTORY]: base };
     const id = sessionId === undefined ? undefined : sandboxId(sessionId);
-    const box = await authenticated(createFresh(client, asNew({ ...spec, id, labels }), abortSignal));
+    const box = await authenticated(createFresh(client, asNew({ ...spec, id, labels }), { signal: abortSignal }));
     await orRemoved(box, () => authenticated(box.files.mkdir(base, { signal: abortSignal })));
     const session = networkSession(box, { ...options, workingDirectory: base }, sessionId !== undefined);
     const rest = abortSignal ? { abortSignal } : {};
@@ -273,16 +120,16 @@ function sandboxId(sessionId: string): string {
 }
 
 /** A new sandbox. One that is there is a Conflict, unless it has ended: then only its record is left and makes room. */
-async function createFresh(client: Cay, spec: CreateOptions, signal: AbortSignal | undefined): Promise<Sandbox> {
+async function createFresh(client: Cay, spec: CreateOptions, options: CallOptions): Promise<Sandbox> {
   try {
-    return await client.create(spec, { signal });
+    return await createWith(client, spec, SESSION_LIFE, options);
   } catch (error) {
     if (!(error instanceof Conflict) || spec.id === undefined) throw error;
-    const old = await client.get(spec.id, { signal });
+    const old = await client.get(spec.id, options);
     if (old.info?.endedMs === 0)
       throw new Conflict(`the session's sandbox '${spec.id}' exists: resume or destroy it`, { cause: error });
-    await old.remove({ force: false, signal }); // not one that another process has made in the meantime
-    return await client.create(spec, { signal });
+    await old.remove({ ...options, force: false }); // not one that another process has made in the meantime
+    return await createWith(client, spec, SESSION_LIFE, options);
   }
 }
 

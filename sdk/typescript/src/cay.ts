@@ -5,12 +5,14 @@
 import { randomBytes } from "node:crypto";
 import { env } from "node:process";
 import { orAborted, settled, sleep } from "./abort.js";
+import { findCa, findToken } from "./credentials.js";
+import { createWith, orRemoved } from "./defaults.js";
 import { Invalid, Unavailable, Unsupported } from "./errors.js";
 import { LineParser } from "./frames.js";
 import { DEFAULT_HOST, parseHost } from "./host.js";
 import { Sandbox } from "./sandbox.js";
 import { chunksOf } from "./streams.js";
-import { Transport, type Call } from "./transport.js";
+import { parseAnswer, Transport, type Call } from "./transport.js";
 import type { CallOptions, Capabilities, CayOptions, CreateOptions, Event, SandboxInfo, Version } from "./types.js";
 import { fromWire, specToWire, type Raw } from "./wire.js";
 
@@ -40,7 +42,8 @@ export class Cay {
   /** Connects to nothing yet. */
   constructor({ host, token, ca }: CayOptions = {}) {
     this.host = host ?? (env["CAY_HOST"] || DEFAULT_HOST);
-    this.#transport = new Transport(parseHost(this.host), token ?? (env["CAY_TOKEN"] || undefined), ca);
+    const address = parseHost(this.host);
+    this.#transport = new Transport(address, findToken(token, address), findCa(ca, address));
   }
 
   /**
@@ -59,7 +62,7 @@ export class Cay {
     const made = this.#transport.answer(call);
     try {
       const { text } = await orAborted(made, signal);
-      return new Sandbox(this.#transport, id, fromWire<SandboxInfo>(JSON.parse(text) as Raw));
+      return new Sandbox(this.#transport, id, fromWire<SandboxInfo>(parseAnswer(text) as Raw));
     } catch (error) {
       if (signal?.aborted || (error instanceof Unavailable && call.sent))
         await settled(this.#undoCreate(id, made, options.id !== undefined), CLEAN_UP_MS);
@@ -78,20 +81,17 @@ export class Cay {
 
   /**
    * Makes a sandbox, calls `use` with it, and removes it whatever happens. Without `ttl` and `idle` it ends by itself
-   * after an idle hour and after a day, for when this program is killed.
+   * after an idle hour and after a day, or as soon as the operator wants it, for when this program is killed.
    */
   async withSandbox<T>(
     options: CreateOptions,
     use: (sandbox: Sandbox) => Promise<T> | T,
     { signal }: CallOptions = {},
   ): Promise<T> {
-    const bounded = options.ttl !== undefined || options.idle !== undefined;
-    const sandbox = await this.create(bounded ? options : { ...options, ...BOUNDS }, { signal });
-    try {
-      return await use(sandbox);
-    } finally {
-      await sandbox.remove();
-    }
+    const sandbox = await createWith(this, options, BOUNDS, { signal });
+    const result = await orRemoved(sandbox, async () => use(sandbox));
+    await sandbox.remove();
+    return result;
   }
 
   /** One that is there, with its info; NotFound if there is none. */
@@ -127,9 +127,10 @@ export class Cay {
 
   /** What happens to sandboxes, in order. A connection that is lost is opened again at the next event. */
   async *events({ since = 0, follow = true, signal }: EventOptions = {}): AsyncGenerator<Event, void> {
+    const { epoch } = this.#transport;
     let from = since;
     for (;;) {
-      const call = { method: "GET", path: "/events", query: { from, follow }, signal, again: true } as const;
+      const call = { method: "GET", path: "/events", query: { from, follow }, epoch, signal, again: true } as const;
       const response = await this.#transport.open(call);
       const parser = new LineParser();
       try {

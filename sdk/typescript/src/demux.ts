@@ -42,6 +42,8 @@ class Side {
   readonly kept: Uint8Array[] = [];
   size = 0;
   cancelled = false;
+  /** Somebody wants its next bytes. */
+  waits = false;
   /** Set when it has split off. */
   splitAt: number | undefined;
   own: Source | undefined;
@@ -73,6 +75,8 @@ export class Demux {
   readonly #sides: Record<Name, Side> = { stdout: new Side(), stderr: new Side() };
   #shared: Source | undefined;
   #step: Promise<void> | undefined;
+  /** Behind what the shared connection has brought. */
+  #offset = 0;
   #ended = false;
 
   /** When `life` aborts, both streams fail with its reason, whatever is still kept. */
@@ -104,7 +108,9 @@ export class Demux {
       if (side.splitAt !== undefined) return await this.#nextOwn(name, side, side.splitAt);
       if (this.#ended) return undefined;
       this.#step ??= this.#readShared();
+      side.waits = true;
       await this.#step;
+      side.waits = false;
     }
   }
 
@@ -122,7 +128,10 @@ export class Demux {
     this.#shared ??= new Source(this.#open, 0);
     const piece = await this.#shared.next();
     if (!piece) this.#ended = true;
-    else if (this.#sides[piece.stream].shares) this.#sides[piece.stream].put(piece);
+    else {
+      if (this.#sides[piece.stream].shares) this.#sides[piece.stream].put(piece);
+      this.#offset = piece.offset + piece.data.length;
+    }
     this.#step = undefined; // not after an error, which stays
   }
 
@@ -131,6 +140,10 @@ export class Demux {
     side.cancelled = true;
     side.kept.length = 0;
     side.own?.close();
-    if (!this.#sides.stdout.shares && !this.#sides.stderr.shares) this.#shared?.close();
+    const other = this.#sides[name === "stdout" ? "stderr" : "stdout"];
+    if (other.shares && other.waits) return;
+    // Nobody waits for the connection now, perhaps never again: it must not hold up the end of the program.
+    if (other.shares && !this.#ended) other.splitAt = this.#offset;
+    this.#shared?.close();
   }
 }

@@ -18,25 +18,29 @@ import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { env } from "node:process";
 
+import { createWith, orRemoved } from "./defaults.js";
+import { prepareOnce } from "./eve/prepare.js";
 import { recording, replay, seedSteps, type Recipe, type SeedFile, type Step } from "./eve/recipe.js";
 import { checkPolicy, createSession, WORKSPACE, type CaySession, type SandboxNetworkPolicy } from "./eve/session.js";
 import type * as eve from "./eve/types.js";
-import { Cay, Conflict, Gone, Invalid, NotFound, Timeout, Unsupported } from "./index.js";
+import { Cay, Conflict, Gone, Invalid, NotFound, Timeout, Unavailable, Unsupported } from "./index.js";
 import type { CayOptions, CreateOptions, Sandbox } from "./index.js";
 
 export type { CaySession, RemovePathOptions, SandboxNetworkPolicy } from "./eve/session.js";
 export type { CayArtifact, CayOpenOptions, CayState } from "./eve/types.js";
 
+type Lifetime = { readonly idle: string; readonly ttl: string };
+
 const NAME = "cay";
 /** Of sandboxes that belong to a run of `eve dev` or `eve eval`, which may be many a day, and of all others. */
-const DEVELOPMENT = { idle: "1h", ttl: "1d" };
-const PRODUCTION = { idle: "1d", ttl: "30d" };
+const DEVELOPMENT: Lifetime = { idle: "1h", ttl: "1d" };
+const PRODUCTION: Lifetime = { idle: "1d", ttl: "30d" };
 const DEVELOPMENT_RUN = "EVE_DEVELOPMENT_SANDBOX_RUN_ID";
-/** Says how far a sandbox is prepared. */
-const MARK = "/var/tmp/.cay-eve";
 const MAX_LABEL = 255;
 /** Seconds that processes have to die of SIGKILL. */
 const DYING = 10;
+/** How often a start may find that others have removed what it had. */
+const ATTEMPTS = 5;
 
 export interface CayBackendOptions extends CayOptions, Omit<CreateOptions, "id" | "cwd" | "network" | "secrets"> {
   readonly networkPolicy?: SandboxNetworkPolicy | undefined;
@@ -204,16 +208,11 @@ class Engine {
   async open(key: string, tags: Record<string, string>, recipe: Recipe): Promise<Sandbox> {
     const made = this.#specFor(tags);
     const spec = { ...made, id: `eve-${digest([key, made, recipe]).slice(0, 32)}` };
-    let box = await this.#create(spec);
-    const mark = recipe.length === 0 ? PREPARED : await markOf(box);
-    if (mark === PREPARED) return box;
-    if (mark === BEGUN) {
-      // Whoever prepared it has died on the way, nobody knows where.
-      await box.remove();
-      box = await this.#create(spec);
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      const box = await this.#create(spec);
+      if (box && (recipe.length === 0 || (await prepareOnce(box, createSession(key, box), recipe)))) return box;
     }
-    await prepare(box, createSession(key, box), recipe);
-    return box;
+    throw new Unavailable(`the sandbox '${spec.id}' is removed again and again while it is made`);
   }
 
   /** The sandbox of a session that goes on: one request. */
@@ -228,16 +227,15 @@ class Engine {
     const steps: Step[] = seedSteps(seeds);
     if (!author) return steps;
     log?.("starting a sandbox for the preparation");
-    const box = await this.client.create(this.#specFor({ role: "preparation" }));
-    try {
+    const box = await createWith(this.client, this.#specFor({ role: "preparation" }), this.#life());
+    await orRemoved(box, async () => {
       const session = createSession(name, box);
       await replay(session, steps);
       const recorded = recording(session, steps, log);
       await author((options) => applyOpenOptions(recorded, options));
-      return steps;
-    } finally {
-      await box.remove();
-    }
+    });
+    await box.remove();
+    return steps;
   }
 
   /** Where the recipe of a template is kept, beside the templates of eve's own backends. */
@@ -247,48 +245,44 @@ class Engine {
   }
 
   #specFor(tags: Record<string, string>): CreateOptions {
-    const run = env[DEVELOPMENT_RUN]?.trim();
+    const run = developmentRun();
     const labels: Record<string, string> = { ...this.#spec.labels };
     for (const [name, value] of Object.entries({ ...tags, ...(run && { devRunId: run }) }))
       labels[`eve.${name.replaceAll(/[^A-Za-z0-9._/-]/g, "-")}`] = labelText(value);
-    const bounded = this.#spec.idle !== undefined || this.#spec.ttl !== undefined;
-    return { ...(bounded ? {} : run ? DEVELOPMENT : PRODUCTION), ...this.#spec, labels };
+    return { ...this.#spec, labels };
   }
 
-  async #create(spec: CreateOptions & { id: string }): Promise<Sandbox> {
+  #life(): Lifetime {
+    return developmentRun() ? DEVELOPMENT : PRODUCTION;
+  }
+
+  /** One that is there with the same spec is the one. Undefined: only the record of an ended one was, and is gone. */
+  async #create(spec: CreateOptions & { id: string }): Promise<Sandbox | undefined> {
     try {
-      return await this.client.create(spec);
+      return await createWith(this.client, spec, this.#life());
     } catch (error) {
       if (!(error instanceof Conflict)) throw error;
-      const old = await this.client.get(spec.id);
-      if (!old.info?.endedMs) throw error;
-      await old.remove(); // it has ended, and only its record was left
-      return await this.client.create(spec);
+      const old = this.client.attach(spec.id);
+      const ended = await old.refresh().then((info) => info.endedMs > 0, isGone);
+      if (!ended) throw error;
+      await old.remove({ force: false }).catch(unlessRemade);
+      return undefined;
     }
   }
 }
 
-const BEGUN = "begun";
-const PREPARED = "prepared";
-
-async function markOf(box: Sandbox): Promise<string | undefined> {
-  try {
-    return await box.files.readText(MARK);
-  } catch (error) {
-    if (error instanceof NotFound) return undefined;
-    throw error;
-  }
+function developmentRun(): string | undefined {
+  return env[DEVELOPMENT_RUN]?.trim();
 }
 
-async function prepare(box: Sandbox, session: CaySession, recipe: Recipe): Promise<void> {
-  try {
-    await box.files.write(MARK, BEGUN);
-    await replay(session, recipe);
-    await box.files.write(MARK, PREPARED);
-  } catch (error) {
-    await box.remove();
-    throw error;
-  }
+function isGone(error: unknown): boolean {
+  unlessGone(error);
+  return true;
+}
+
+/** Another process was faster. */
+function unlessRemade(error: unknown): void {
+  if (!(error instanceof Conflict)) throw error;
 }
 
 function recipeOf({ version, recipe }: eve.CayArtifact): Recipe {

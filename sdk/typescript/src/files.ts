@@ -60,7 +60,8 @@ export class Files {
   /** The bytes as they are asked for, in constant memory. */
   async stream(path: string, options: FileStreamOptions = {}): Promise<ReadableStream<Uint8Array>> {
     const { start = 0, end, user, signal } = options;
-    if (start < 0 || (end !== undefined && end < start)) throw new Invalid(`no range of bytes: ${start} to ${end}`);
+    if (!isOffset(start) || (end !== undefined && !(isOffset(end) && start <= end)))
+      throw new Invalid(`no range of bytes: ${start} to ${end}`);
     if (start === end) return this.#nothing(path, options);
     const ranged = start > 0 || end !== undefined;
     const headers = ranged ? { range: `bytes=${start}-${end === undefined ? "" : end - 1}` } : {};
@@ -184,6 +185,11 @@ export class Files {
   async #post(what: string, json: Raw, signal?: AbortSignal): Promise<void> {
     await this.#transport.json({ method: "POST", path: `${this.#path}/fs/${what}`, json, signal });
   }
+}
+
+/** Of another range the daemon would send all, as HTTP has it. */
+function isOffset(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
 interface EntryList {

@@ -7,7 +7,7 @@ import { Demux } from "./demux.js";
 import { Conflict, errorFromBody, Gone, NotFound, Timeout, Unavailable, type ErrorBody } from "./errors.js";
 import { FrameParser, type Frame } from "./frames.js";
 import { chunksOf } from "./streams.js";
-import type { Transport } from "./transport.js";
+import type { Call, Transport } from "./transport.js";
 import type { CallOptions, Exit, Output, ProcessInfo } from "./types.js";
 import { fromWire, processInfo, type Raw } from "./wire.js";
 
@@ -83,10 +83,14 @@ export class Process {
    */
   async *output({ since = 0, follow = true, signal: own }: OutputOptions = {}): AsyncGenerator<Output, void> {
     const { signal, done } = eitherSignal(own, this.#life);
+    const { epoch } = this.#transport;
+    const headers = { accept: "application/vnd.cay.frames" };
+    const path = `${this.#path}/output`;
     let from = since;
     try {
       for (let empty = 0; empty < MAX_EMPTY; empty++) {
-        for await (const frame of this.#frames(from, follow, signal)) {
+        const query = { from, follow };
+        for await (const frame of this.#frames({ method: "GET", path, query, headers, epoch, signal, again: true })) {
           if (!("data" in frame)) return this.#last(frame.kind, frame.event as Raw);
           from = frame.offset + frame.data.length;
           empty = 0;
@@ -101,14 +105,11 @@ export class Process {
   }
 
   /** The frames of one connection, to its end in whatever way. */
-  async *#frames(from: number, follow: boolean, signal: AbortSignal | undefined): AsyncGenerator<Frame, void> {
-    const headers = { accept: "application/vnd.cay.frames" };
-    const query = { from, follow };
-    const path = `${this.#path}/output`;
-    const response = await this.#transport.open({ method: "GET", path, query, headers, signal, again: true });
+  async *#frames(call: Call): AsyncGenerator<Frame, void> {
+    const response = await this.#transport.open(call);
     const parser = new FrameParser();
     try {
-      for await (const chunk of chunksOf(response, signal)) yield* parser.push(chunk);
+      for await (const chunk of chunksOf(response, call.signal)) yield* parser.push(chunk);
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
     }
@@ -181,11 +182,20 @@ export class Process {
     await this.write("", { ...options, eof: true });
   }
 
+  /** An abort of the stream does not wait for a process that does not read. */
   #makeStdin(): WritableStream<Uint8Array> {
+    let aborted: AbortSignal;
+    const send = async (data: string | Uint8Array, eof: boolean) => {
+      const { signal, done } = eitherSignal(aborted, this.#life);
+      await this.write(data, { eof, signal }).finally(done);
+    };
     return new WritableStream<Uint8Array>({
-      start: (controller) => void onAbort(this.#life, () => controller.error(this.#life?.reason)),
-      write: (chunk) => this.write(chunk, { signal: this.#life }),
-      close: () => this.closeStdin({ signal: this.#life }).catch(unlessEnded),
+      start: (controller) => {
+        ({ signal: aborted } = controller as unknown as { signal: AbortSignal }); // which Node's types lack
+        onAbort(this.#life, () => controller.error(this.#life?.reason));
+      },
+      write: (chunk) => send(chunk, false),
+      close: () => send("", true).catch(unlessEnded),
       abort: () => this.closeStdin().catch(unlessEnded),
     });
   }

@@ -187,7 +187,5 @@ export class Sandbox {
 }
 
 function lastLines(text: string, count: number): string {
-  let at = text.endsWith("\n") ? text.length - 1 : text.length;
-  for (let lines = 0; lines < count && at >= 0; lines++) at = text.lastIndexOf("\n", at - 1);
-  return count > 0 ? text.slice(at + 1) : "";
+  return count > 0 ? text.split(/(?<=\n)/).slice(-count).join("") : "";
 }

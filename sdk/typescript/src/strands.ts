@@ -17,7 +17,8 @@ import { LANGUAGE_PATTERN } from "@strands-agents/sdk/sandbox";
 import { DEFAULT_FILE_EDITOR_DESCRIPTION, makeFileEditor } from "@strands-agents/sdk/vended-tools/file-editor";
 import { SANDBOX_SHELL_DESCRIPTION, makeShell } from "@strands-agents/sdk/vended-tools/shell";
 
-import { Cay, CayError, Conflict, Gone, Invalid, Limit, NotFound, Sandbox as Box } from "./index.js";
+import { createWith, orRemoved } from "./defaults.js";
+import { Cay, CayError, Conflict, Gone, Invalid, NotFound, Sandbox as Box } from "./index.js";
 import type { CayOptions, CreateOptions, Exit, Files, Process } from "./index.js";
 
 const WORKING_DIR = "/workspace";
@@ -31,10 +32,11 @@ const LONGEST_TIMEOUT = 2_000_000;
 /** Linux takes 128 KiB in one argument. A longer command goes in by standard input, which is then empty again. */
 const LONGEST_ARGUMENT = 100_000;
 const EVAL_INPUT = 'eval "$(cat)" < /dev/null';
-/** A sandbox that nobody closes ends after an hour without use, or after a day. */
-const LIFE = { idle: 3600, ttl: 86400 };
-/** So much of a command's output is kept until it is read; it costs nothing before it is written. */
-const KEPT = { output: "64M" };
+/**
+ * A sandbox that nobody closes ends after an hour without use, or after a day. So much of a command's output is kept
+ * until it is read; it costs nothing before it is written.
+ */
+const DEFAULTS = { idle: 3600, ttl: 86400, output: "64M" };
 
 export interface CaySandboxOptions extends CreateOptions, CayOptions {
   /** The client to use. Default: one of its own, with `host`, `token` and `ca`. */
@@ -195,17 +197,8 @@ type Stream = AsyncGenerator<StreamChunk | ExecutionResult, void, undefined>;
 
 async function make({ client, host, token, ca, workingDir, ...spec }: CaySandboxOptions): Promise<Box> {
   const cay = client ?? new Cay({ host, token, ca });
-  const bounded = spec.ttl !== undefined || spec.idle !== undefined;
-  const box = await cay.create({ ...KEPT, ...(bounded ? {} : LIFE), ...spec }).catch((error: unknown) => {
-    if (!(error instanceof Limit)) throw error;
-    return cay.create(spec); // the operator allows less than our defaults, and has defaults as well
-  });
-  try {
-    await box.files.mkdir(workingDir ?? WORKING_DIR);
-  } catch (error) {
-    await box.remove();
-    throw error;
-  }
+  const box = await createWith(cay, spec, DEFAULTS);
+  await orRemoved(box, () => box.files.mkdir(workingDir ?? WORKING_DIR));
   return box;
 }
 

@@ -8,8 +8,9 @@
 
 import http from "node:http";
 import https from "node:https";
+import type { Socket } from "node:net";
 import { onAbort, sleep } from "./abort.js";
-import { CayError, errorFromAnswer, Unavailable } from "./errors.js";
+import { CayError, errorFromAnswer, Internal, Unavailable } from "./errors.js";
 import type { Address } from "./host.js";
 
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
@@ -24,6 +25,8 @@ export interface Call {
   body?: Uint8Array | AsyncIterable<Uint8Array>;
   headers?: http.OutgoingHttpHeaders;
   signal?: AbortSignal | undefined;
+  /** Made only if the transport was not closed since. Default: since the call began. */
+  epoch?: number;
   /** May be repeated although it was sent. */
   again?: boolean;
   /** The body has its effect as it comes, and not when all of it is there. */
@@ -35,7 +38,7 @@ export interface Call {
 /** The daemon closes a connection that is idle for 120 s. Ours go first, so that none is used as it closes. */
 const IDLE_MS = 60_000;
 const IDLE_CONNECTIONS = 32;
-/** TCP asks so often whether a silent server is still there: a wait may take hours. */
+/** When TCP begins to ask whether a silent server is still there: a wait may take hours. */
 const PROBE_MS = 30_000;
 /** How long a daemon that was there may be away, and one that nobody has seen yet. */
 const PATIENCE_MS = 5000;
@@ -69,12 +72,13 @@ export class Transport {
   #agent: http.Agent;
   #headers: http.OutgoingHttpHeaders;
   #reached = false;
+  #closed = 0;
 
   constructor(address: Address, token: string | undefined, ca: string | Uint8Array | undefined) {
     this.address = address;
     const options = {
       keepAlive: true,
-      keepAliveInitialDelay: PROBE_MS,
+      keepAliveMsecs: PROBE_MS,
       timeout: IDLE_MS,
       maxFreeSockets: IDLE_CONNECTIONS,
     };
@@ -84,15 +88,21 @@ export class Transport {
     this.#headers = { host: address.authority, ...(token && { authorization: `Bearer ${token}` }) };
   }
 
-  /** Closes all connections: calls under way fail. */
+  /** How often it was closed, for what consists of several calls. */
+  get epoch(): number {
+    return this.#closed;
+  }
+
+  /** Closes all connections: calls under way fail, later ones open connections anew. */
   close(): void {
+    this.#closed++;
     this.#agent.destroy();
   }
 
   /** The JSON of the answer; undefined if it has none. */
   async json<T>(call: Call): Promise<T> {
     const { text } = await this.answer(call);
-    return (text === "" ? undefined : JSON.parse(text)) as T;
+    return (text === "" ? undefined : parseAnswer(text)) as T;
   }
 
   /** Status and body of an answer that is read at once. */
@@ -114,9 +124,11 @@ export class Transport {
 
   async #repeat<T>(call: Call, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {
     const began = Date.now();
+    const { epoch = this.#closed } = call;
     for (let attempt = 0; ; attempt++) {
       const pause = BACKOFF_MS[attempt] ?? 500;
       call.signal?.throwIfAborted();
+      if (epoch !== this.#closed) throw new Unavailable("the client was closed");
       try {
         return await this.#once(call, read);
       } catch (error) {
@@ -172,6 +184,15 @@ export class Transport {
   }
 }
 
+/** Whoever is not the daemon answers with 200, too. */
+export function parseAnswer(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new Internal("the answer of the server is not JSON: is this cayd?", { cause });
+  }
+}
+
 function isGood(response: http.IncomingMessage): boolean {
   const status = response.statusCode ?? 0;
   return status >= 200 && status < 300;
@@ -206,7 +227,8 @@ async function readText(response: http.IncomingMessage): Promise<string> {
  * connection that was kept alive before all of the request was written.
  */
 function wasSent({ body, piecewise }: Call, request: http.ClientRequest, error: NodeJS.ErrnoException): boolean {
-  if (!request.socket || request.socket.connecting || error.syscall === "connect") return false;
+  const socket = request.socket as (Socket & { secureConnecting?: boolean }) | null; // of TLS: before the handshake
+  if (!socket || socket.connecting || socket.secureConnecting || error.syscall === "connect") return false;
   const incomplete = request.reusedSocket && error.code === "EPIPE";
   return !incomplete || piecewise === true || (body !== undefined && !(body instanceof Uint8Array));
 }
@@ -244,12 +266,31 @@ function sendBody(request: http.ClientRequest, { body, json }: Call, fail: (erro
   }
 }
 
+/** A source that is a stream is cancelled at once when the request is over, also while it is waited for. */
 async function pump(source: AsyncIterable<Uint8Array>, request: http.ClientRequest): Promise<void> {
-  for await (const chunk of source) {
+  const stop = new AbortController();
+  request.once("close", () => stop.abort());
+  for await (const chunk of source instanceof ReadableStream ? piecesOf(source, stop.signal) : source) {
     if (request.destroyed) return;
     if (!request.write(chunk)) await drained(request);
   }
-  request.end();
+  if (!request.destroyed) request.end();
+}
+
+async function* piecesOf(stream: ReadableStream<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array, void> {
+  const reader = stream.getReader();
+  const cancel = () => void reader.cancel(signal.reason).catch(() => {});
+  const undo = onAbort(signal, cancel);
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    undo();
+    cancel(); // nothing, if it has ended
+  }
 }
 
 function drained(request: http.ClientRequest): Promise<void> {

@@ -13,7 +13,8 @@ test("createCaySandbox makes a sandbox and a session over it; remove() removes i
   assert.equal((await sandbox.run({ command: "pwd" })).stdout, "/workspace\n");
   const found = await cay.get(sandbox.id);
   assert.equal(found.info.labels.test, "own");
-  assert.equal((await found.spec()).idleMs, 3_600_000);
+  const { idleMs, ttlMs } = await found.spec();
+  assert.deepEqual([idleMs, ttlMs], [3_600_000, 86_400_000]);
   await sandbox.remove();
   await assert.rejects(cay.get(sandbox.id), NotFound);
   await sandbox.remove();

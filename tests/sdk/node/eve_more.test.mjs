@@ -2,18 +2,26 @@
 // node24
 //
 // cay/eve under parts of the newest published eve that it does not export: what eve does with a session between the
-// plug-in point and an author's tool, each part by itself. Whole agents are in eve_run.test.mjs.
+// plug-in point and an author's tool, each part by itself; and an agent whose author does with its sandbox what can be
+// done. Agents that use eve's tools are in eve_run.test.mjs.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { getEventListeners } from "node:events";
+import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { before, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { cayBackend, cayProvider } from "cay/eve";
-import { bytes, cay, countingProxy, newHandle, provider, sandboxOf, sessionKey, startSession } from "./eve_support.mjs";
+import { bytes, cay, countingProxy, directory, newHandle, provider } from "./eve_support.mjs";
+import { removeLater, sandboxOf, sessionKey, startSession } from "./eve_support.mjs";
 import { runs, until } from "./sdk_support.mjs";
 
+/** The directory of an installed package. */
+const packageOf = (name) => dirname(fileURLToPath(import.meta.resolve(`${name}/package.json`)));
+
 /** A module of eve that it does not export. */
-const internal = (path) => import(join(dirname(fileURLToPath(import.meta.resolve("eve/package.json"))), "dist", "src", path));
+const internal = (path) => import(join(packageOf("eve"), "dist", "src", path));
 
 let handle, session, box;
 before(async () => {
@@ -28,8 +36,8 @@ test("eve binds the turn's signal to every call: an abort ends commands with its
   const { bindSandboxAbortSignal } = await internal("execution/sandbox/abort-bound-session.js");
   const turn = new AbortController();
   const bound = bindSandboxAbortSignal(session, turn.signal);
-  for (const name of ["id", "resolvePath", "setNetworkPolicy", "getNetworkPolicy", "stat", "listDirectory", "deleteFile"])
-    assert.equal(bound[name], session[name], name);
+  const passedOn = ["id", "resolvePath", "setNetworkPolicy", "getNetworkPolicy", "stat", "listDirectory", "deleteFile"];
+  for (const name of passedOn) assert.equal(bound[name], session[name], name);
   const own = new AbortController();
   for (let i = 0; i < 5; i++) {
     assert.equal((await bound.run({ command: "echo hi", abortSignal: own.signal })).stdout, "hi\n");
@@ -42,7 +50,7 @@ test("eve binds the turn's signal to every call: an abort ends commands with its
   const child = await bound.spawn({ command: "sleep 4801 & sleep 4802" });
   const running = bound.run({ command: "sleep 4803" });
   await until(async () => (await runs(box, "sleep 4802")) && (await runs(box, "sleep 4803")));
-  const ended = [child.wait(), running].map((each) => assert.rejects(Promise.resolve(each), (error) => error === reason));
+  const ended = [child.wait(), running].map((each) => assert.rejects(each, (error) => error === reason));
   turn.abort(reason);
   await Promise.all(ended);
   await until(async () => !(await runs(box, "sleep 480[123]")));
@@ -77,13 +85,54 @@ test("id persists across reconnects: who attaches again sees the same one", asyn
 
 test("captureState and dispose, which eve calls after every step, ask the daemon for nothing", async () => {
   const { host, requests } = await countingProxy();
-  const backend = cayBackend({ host });
-  const made = await backend.create({ templateKey: null, sessionKey: sessionKey(), runtimeContext: { appRoot: "/none" } });
-  const before = requests.length;
+  const input = { templateKey: null, sessionKey: sessionKey(), runtimeContext: { appRoot: "/none" } };
+  const made = await cayBackend({ host }).create(input);
+  const sent = requests.length;
   await made.captureState();
   await made.dispose();
-  assert.equal(requests.length, before);
+  assert.equal(requests.length, sent);
   await made.delete();
+});
+
+// ---- the same as the session that eve builds for its own sandboxes
+
+test("readTextFile: every range of every kind of text is what eve's own session gives, errors too", async () => {
+  const { buildSandboxSession } = await internal("execution/sandbox/session.js");
+  const { readFile, writeFile, removePath, resolvePath, spawn } = session;
+  const theirs = buildSandboxSession({ readFile, writeFile, removePath, resolvePath, spawn });
+  const told = (promise) => promise.then((text) => ({ text }), ({ message }) => ({ message }));
+  const texts = ["", "one", "a\nb\nc", "a\r\nb\r\nc\r\n", "a\rb\rc", "mixed\r\nb\nc\rd", "\n\n", "\ufeffa\nb\r", "\r\r\n\n"];
+  const lines = [undefined, -1, 0, 1, 1.5, 2, 3, 99];
+  for (const [i, content] of texts.entries()) {
+    const path = `same/${i}.txt`;
+    await theirs.writeTextFile({ path, content });
+    for (const startLine of lines)
+      for (const endLine of lines) {
+        const options = { path, startLine, endLine };
+        assert.deepEqual(await told(session.readTextFile(options)), await told(theirs.readTextFile(options)));
+      }
+  }
+  await session.writeBinaryFile({ path: "same/latin", content: Uint8Array.of(0x61, 0xe4) });
+  for (const encoding of ["utf-8", "utf8", "latin1", "hex", "base64", "utf16le"]) {
+    const options = { path: "same/latin", encoding };
+    assert.deepEqual(await told(session.readTextFile(options)), await told(theirs.readTextFile(options)), encoding);
+  }
+});
+
+test("run gives what eve's own session makes of spawn", async () => {
+  const { buildSandboxSession } = await internal("execution/sandbox/session.js");
+  const { readFile, writeFile, removePath, resolvePath, spawn } = session;
+  const theirs = buildSandboxSession({ readFile, writeFile, removePath, resolvePath, spawn });
+  for (const options of [
+    { command: "echo out; echo err >&2; exit 3" },
+    { command: "printf 'ä\\377b'; printf '\\0' >&2" },
+    { command: "pwd; echo $A $AI_AGENT", env: { A: "b" }, workingDirectory: "/tmp" },
+    { command: "kill -TERM $$" },
+    { command: "no-such-command" },
+    { command: "seq 1 20000; seq 1 20000 >&2" },
+    { command: "" },
+  ])
+    assert.deepEqual(await session.run(options), await theirs.run(options), options.command);
 });
 
 // ---- tools
@@ -96,7 +145,7 @@ async function inStep(use) {
 
 test("eve's read_file: numbered lines, at most 2000 of them and 50 KiB, from the offset on", async () => {
   const { executeReadFileOnSandbox: read } = await internal("execution/sandbox/read-file.js");
-  await session.run({ command: "seq 1 2500 > many.txt; yes 0123456789012345678901234567890123456789 | head -1900 > wide.txt" });
+  await session.run({ command: "seq 1 2500 > many.txt; yes 0123456789012345678901234567890123 | head -1900 > wide.txt" });
   await inStep(async () => {
     const first = await read(session, { filePath: "/workspace/many.txt" });
     assert.ok(first.content.startsWith("1: 1\n") && first.content.endsWith("\n2000: 2000"));
@@ -185,8 +234,152 @@ test("eve's $HOME probe and its attachments: below $HOME/.agents/skills and /wor
 
 test("invokeTool with a key: eve refuses it for every provider that is not its own", async () => {
   const { defineSandboxProvider } = await import("eve/sandbox/provider");
-  const { assertToolSessionSandboxSupport, ToolSessionSandboxUnsupportedError } = await internal("execution/tool-session/sandbox.js");
+  const toolSessions = await internal("execution/tool-session/sandbox.js");
   const environment = defineSandboxProvider(cayProvider).environment();
   const registry = { sandbox: { definition: { kind: "independent", environment } } };
-  assert.throws(() => assertToolSessionSandboxSupport(registry), ToolSessionSandboxUnsupportedError);
+  const { assertToolSessionSandboxSupport, ToolSessionSandboxUnsupportedError: Refused } = toolSessions;
+  assert.throws(() => assertToolSessionSandboxSupport(registry), Refused);
+});
+
+// ---- a whole agent of the newest eve: what its author can do with the sandbox
+
+const APP = {
+  "package.json": '{ "name": "cay-eve-more", "private": true, "type": "module", "dependencies": { "eve": "*" } }',
+  "agent/instructions.md": "Call tools.\n",
+  // The selector of the first access throws after it has opened a sandbox.
+  "agent/sandbox.ts": `
+    import { cayProvider } from "cay/eve";
+    import { defineSandbox } from "eve/sandbox";
+    import { defineSandboxProvider } from "eve/sandbox/provider";
+    export const environment = defineSandboxProvider(cayProvider).environment({ memory: "256M" });
+    export default defineSandbox(async () => {
+      const sandbox = await environment.open();
+      if ((globalThis as any).opened === undefined) {
+        (globalThis as any).opened = true;
+        await sandbox.writeTextFile({ path: "half-open", content: "" });
+        throw new Error("the selector failed");
+      }
+      return sandbox;
+    });`,
+  "agent/agent.ts": `
+    import { defineAgent } from "eve";
+    import { mockModel } from "eve/evals";
+    const TURNS = [
+      [
+        { name: "bash", input: { command: "true" } },
+        { name: "bash", input: { command: "ls half-open; echo parent > from-parent; sleep 4821 > /dev/null 2>&1 &" } },
+        { name: "typed", input: {} },
+        { name: "reviewer", input: { message: "review" } },
+      ],
+      [
+        { name: "bash", input: { command: "cat from-child" } },
+        { name: "forget", input: {} },
+        { name: "bash", input: { command: "ls -A; echo listed" } },
+      ],
+    ];
+    export default defineAgent({
+      modelContextWindowTokens: 1_000_000,
+      model: mockModel(({ toolResults, userMessageCount }) => {
+        const next = TURNS.slice(0, userMessageCount).flat()[toolResults.length];
+        const results = toolResults.map(({ isError, output }) => ({ isError, output }));
+        return next ? { toolCalls: [next] } : JSON.stringify(results);
+      }),
+    });`,
+  "agent/tools/typed.ts": `
+    import { defineTool } from "eve/tools";
+    import { environment } from "../sandbox.js";
+    export default defineTool({
+      description: "Uses what only cay's sandboxes have.",
+      inputSchema: { type: "object", properties: {}, additionalProperties: false },
+      async execute(_input, ctx) {
+        const sandbox = await ctx.getSandbox(environment);
+        const search = { command: "pgrep -f '[s]leep 4821'" };
+        const { exitCode: before } = await sandbox.run(search);
+        await sandbox.stop();
+        const resumed = await ctx.getSandbox(environment);
+        const { exitCode: after } = await resumed.run(search);
+        const kept = await resumed.readTextFile({ path: "from-parent" });
+        return { policy: await resumed.getNetworkPolicy(), before, after, kept };
+      },
+    });`,
+  "agent/tools/forget.ts": `
+    import { defineTool } from "eve/tools";
+    export default defineTool({
+      description: "Deletes the sandbox.",
+      inputSchema: { type: "object", properties: {}, additionalProperties: false },
+      async execute(_input, ctx) {
+        await (await ctx.getSandbox()).delete();
+        return "deleted";
+      },
+    });`,
+  "agent/subagents/reviewer/instructions.md": "Review.\n",
+  "agent/subagents/reviewer/sandbox.ts": `
+    import { defineParentSandbox } from "eve/sandbox";
+    export default defineParentSandbox();`,
+  "agent/subagents/reviewer/agent.ts": `
+    import { defineAgent } from "eve";
+    import { mockModel } from "eve/evals";
+    export default defineAgent({
+      description: "Reviews.",
+      modelContextWindowTokens: 1_000_000,
+      model: mockModel(({ toolResults }) =>
+        toolResults.length === 0
+          ? { toolCalls: [{ name: "bash", input: { command: "cat from-parent; echo child > from-child" } }] }
+          : JSON.stringify(toolResults[0].output)),
+    });`,
+  "evals/evals.config.ts": `
+    import { defineEvalConfig } from "eve/evals";
+    export default defineEvalConfig({});`,
+  "evals/more.eval.ts": `
+    import { writeFileSync } from "node:fs";
+    import { defineEval } from "eve/evals";
+    export default defineEval({
+      async test(t) {
+        const first = await t.send("go");
+        const { message } = await ("session" in first ? (first as any).session : t).send("go on");
+        writeFileSync("message.json", message ?? "");
+        t.succeeded();
+      },
+    });`,
+};
+
+/** Writes the project, with eve and cay installed. */
+async function project() {
+  const path = await directory();
+  for (const [name, content] of Object.entries(APP)) {
+    await mkdir(dirname(join(path, name)), { recursive: true });
+    await writeFile(join(path, name), content);
+  }
+  await mkdir(join(path, "node_modules"));
+  for (const name of ["eve", "cay"]) await symlink(packageOf(name), join(path, "node_modules", name));
+  return path;
+}
+
+test("a whole agent of the newest eve: what its author can do with the sandbox", async (t) => {
+  const { host, requests } = await countingProxy();
+  const cwd = await project();
+  const env = { ...process.env, CAY_HOST: host, EVE_TELEMETRY_DISABLED: "1", NO_COLOR: "1", CI: "1" };
+  delete env.NODE_TEST_CONTEXT;
+  const args = ["node_modules/eve/bin/eve.js", "eval"];
+  const { stdout } = await promisify(execFile)(process.execPath, args, { cwd, env, timeout: 120_000 });
+  for (const id of new Set(requests.flatMap((line) => line.match(/eve-[0-9a-f]{32}/) ?? []))) removeLater(id);
+  const [failed, first, typed, , shared, deleted, last] = JSON.parse(await readFile(join(cwd, "message.json"), "utf8"));
+
+  await t.test("a selector that throws after it has opened: that sandbox is deleted, and the next access starts a fresh one", () => {
+    assert.deepEqual([failed.isError, failed.output], [true, "Error: the selector failed"]);
+    assert.match(first.output.stderr, /cannot access 'half-open'/);
+  });
+  await t.test("ctx.getSandbox(environment) gives the typed session, with what only cay has", () => {
+    assert.equal(typed.output.policy, "deny-all", stdout);
+  });
+  await t.test("sandbox.stop() of the author ends the processes and keeps the files; the next access goes on", () => {
+    assert.deepEqual([typed.output.before, typed.output.after, typed.output.kept], [0, 1, "parent\n"]);
+  });
+  await t.test("defineParentSandbox: a subagent works in the sandbox of its parent", () => {
+    assert.equal(shared.output.stdout, "child\n");
+  });
+  await t.test("sandbox.delete() of the author: the next access starts from the environment, without the old files", () => {
+    assert.deepEqual([deleted.output, last.output.stdout], ["deleted", "listed\n"]);
+    assert.equal(requests.filter((line) => line === "POST /sandboxes").length, 3);
+  });
 });

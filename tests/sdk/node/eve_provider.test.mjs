@@ -297,8 +297,24 @@ test("a preparation that was cut off is done again in a fresh sandbox; one that 
   const { context, state, sandbox } = await startSession(environment, { artifact });
   await startSession(environment, { artifact, context });
   assert.equal(await sandbox.readTextFile({ path: "count" }), "once\n");
-  await cay.attach(state.sandbox).files.write("/var/tmp/.cay-eve", "begun");
+  const cutOff = "echo begun > /var/tmp/.cay-eve; touch -d '1 minute ago' /var/tmp/.cay-eve";
+  await cay.attach(state.sandbox).exec(cutOff);
   const again = await startSession(environment, { artifact, context });
   assert.equal(await again.sandbox.readTextFile({ path: "count" }), "once\n");
   removeLater(again.state.sandbox);
+});
+
+test("a session that is started several times at once is prepared once; so is one whose preparer has died", async () => {
+  const prepare = async (sandbox) => void (await sandbox.run({ command: "echo once >> count; sleep 0.3" }));
+  const artifact = json(await provider({ prepare }).prepare(prepareContext()));
+  const context = sessionContext();
+  const prepared = async () => {
+    const start = () => startSession(provider(), { artifact, context });
+    const started = await Promise.all(Array.from({ length: 4 }, start));
+    for (const { sandbox } of started) assert.equal(await sandbox.readTextFile({ path: "count" }), "once\n");
+    return started[0].state.sandbox;
+  };
+  const id = await prepared();
+  await cay.attach(id).exec("echo dead > /var/tmp/.cay-eve; touch -d '1 minute ago' /var/tmp/.cay-eve");
+  assert.equal(await prepared(), id);
 });

@@ -18,6 +18,7 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 const ROOT = join(HERE, "..", "..", "..");
 const NEWEST = "eve";
 const LAST_OF_BACKENDS = "eve-0.63";
+const OF_THE_SEED = "eve-0.27";
 
 /** The directory of an installed package. */
 const packageOf = (name) => join(dirname(fileURLToPath(import.meta.resolve("cay/package.json"))), "..", name);
@@ -28,6 +29,8 @@ async function project(source, eve, plugIn) {
   await cp(source, path, { recursive: true });
   if (plugIn) await cp(join(path, "plug-in", `${plugIn}.ts`), join(path, "agent", "sandbox", "sandbox.ts"));
   await rm(join(path, "plug-in"), { recursive: true, force: true });
+  // Early versions have these tools, but not the modules that a project re-exports them from.
+  for (const name of eve === OF_THE_SEED ? ["glob", "grep"] : []) await rm(join(path, "agent", "tools", `${name}.ts`));
   await mkdir(join(path, "node_modules"));
   await symlink(packageOf(eve), join(path, "node_modules", "eve"));
   await symlink(packageOf("cay"), join(path, "node_modules", "cay"));
@@ -83,6 +86,13 @@ test("eve 0.63 drives it through its backend: create, prewarm, create, then one 
   const { ids, made, attached } = sessionOf(requests);
   assert.deepEqual([ids.size, made, attached], [1, SANDBOXES, ATTACHED]);
   assert.match(output, /sandbox template is ready; retrying sandbox creation/);
+});
+
+test("eve 0.27 drives it through its backend as well", async () => {
+  const { host, requests } = await countingProxy();
+  await eve(await project(join(HERE, "eve-app"), OF_THE_SEED, "backend"), ["eval"], host);
+  const { ids, made } = sessionOf(requests);
+  assert.deepEqual([ids.size, made], [1, SANDBOXES]);
 });
 
 test("the program of docs/frameworks/eve.md runs as it is under eve eval, the newest; its sandbox has the label of the run", async () => {

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import * as sdk from "cay";
-import { shared } from "./sdk_support.mjs";
+import { shared, text, until } from "./sdk_support.mjs";
 
 const { Cay, CayError, Conflict, Gone, Invalid, NotFound, Unavailable, Unsupported } = sdk;
 const context = shared({ labels: { file: "sdk" } });
@@ -172,6 +172,9 @@ test("pause, resume, extend, stats, logs", async () => {
     assert.equal(await box.logs({ tail: 2 }), "two\nthree\n");
     assert.equal(await box.logs({ tail: 9 }), "one\ntwo\nthree\n");
     assert.equal(await box.logs({ tail: 0 }), "");
+    await box.exec("printf '\\nlast'");
+    assert.equal(await box.logs({ tail: 9 }), "one\ntwo\nthree\n\nlast");
+    assert.equal(await box.logs({ tail: 2 }), "\nlast");
   } finally {
     await box.remove();
   }
@@ -267,6 +270,17 @@ test("a daemon that is not there: Unavailable with the cause, soon", async () =>
     return true;
   });
   await assert.rejects(cay.create(), Unavailable);
+});
+
+test("close: calls under way fail, also those that go on by themselves", async () => {
+  const cay = new Cay();
+  const process = await cay.attach(context.box.id).start("sleep 1000");
+  const calls = [process.wait(), text(process.stdout), process.output().next(), cay.events({ since: 1e9 }).next()];
+  const failed = calls.map((call) => assert.rejects(call, Unavailable));
+  await until(async () => (await context.box.processes()).some(({ pid, running }) => pid === process.pid && running));
+  cay.close();
+  await Promise.all(failed);
+  await process.kill();
 });
 
 test("close: what comes after it opens connections anew", async () => {

@@ -247,6 +247,15 @@ test("a file that is being written when it is aborted is not there, and its sour
   await until(() => cancelled);
 });
 
+test("a stream that gives nothing is cancelled when the writing of its file is aborted", async () => {
+  const controller = new AbortController();
+  let cancelled;
+  const silent = new ReadableStream({ cancel: () => void (cancelled = true) });
+  later(50, controller);
+  await assert.rejects(context.box.files.write("/tmp/silent", silent, { signal: controller.signal }), isReason);
+  await until(() => cancelled);
+});
+
 test("watch and events end with the reason", async () => {
   const controller = new AbortController();
   const { signal } = controller;

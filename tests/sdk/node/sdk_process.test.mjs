@@ -178,6 +178,32 @@ test("stdin: write and closeStdin, eof with the last bytes, an abort of the stre
   assert.equal((await third.wait()).exitCode, 0);
 });
 
+test("stdin: an abort of the stream does not wait for a process that does not read", async () => {
+  const process = await context.box.start(["sleep", "1000"], { stdin: true });
+  const writer = process.stdin.getWriter();
+  const reason = new Error("no more");
+  const written = assert.rejects(writer.write(new Uint8Array(20 << 20)), (error) => error === reason);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await writer.abort(reason);
+  await written;
+  assert.equal(await process.poll(), null);
+  await process.kill();
+});
+
+test("a stream that is cancelled while it is waited for: the other one goes on where it was", async () => {
+  const process = await context.box.start("echo one >&2; read line; echo two >&2; echo end", { stdin: true });
+  const errors = process.stderr.getReader();
+  assert.equal(decode((await errors.read()).value), "one\n");
+  const waiting = process.stdout.getReader();
+  const read = waiting.read();
+  await waiting.cancel();
+  assert.equal((await read).done, true);
+  await process.write("go\n");
+  assert.equal(decode((await errors.read()).value), "two\n");
+  assert.equal((await errors.read()).done, true);
+  assert.equal((await process.wait()).exitCode, 0);
+});
+
 test("stdin: of a process that was started without it, and of one that has ended", async () => {
   const without = await context.box.start("sleep 1000");
   await assert.rejects(without.write("x"), CayError);

@@ -21,9 +21,19 @@ test("with the authority that is given: commands and streams", async () => {
   });
 });
 
+test("with the authority of the file CAY_CACERT", async () => {
+  process.env.CAY_CACERT = process.env.CAY_TEST_CA;
+  try {
+    assert.ok(Array.isArray(await new Cay({ host, token }).list()));
+  } finally {
+    delete process.env.CAY_CACERT;
+  }
+});
+
 test("without it: Unavailable, and nothing was sent", async () => {
   await assert.rejects(new Cay({ host, token }).list(), (error) => {
     assert.ok(error instanceof Unavailable);
+    assert.match(error.message, /^cannot reach /);
     assert.match(error.cause.code, /SELF_SIGNED|UNABLE_TO|DEPTH_ZERO/);
     return true;
   });

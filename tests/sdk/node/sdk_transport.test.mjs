@@ -237,19 +237,29 @@ test("an answer that is no JSON of ours is told by its status", async () => {
   await assert.rejects(cay.version(), { code: "too_large", status: 431 });
 });
 
+test("an answer of 200 that is no JSON is Internal: this is not cayd", async () => {
+  plan = [(response) => response.end("<html>"), (response) => response.end("<html>")];
+  await assert.rejects(cay.version(), { code: "internal" });
+  await assert.rejects(cay.create(), { code: "internal" });
+});
+
 test("a stream that nobody reads any more does not hold up the end of a program", async () => {
   const program = `
     import { Cay } from "cay";
     const process = new Cay().attach("a").process(1);
     const reader = process.stdout.getReader();
     await reader.read();
+    const waiting = new Cay().attach("a").process(1).stdout.getReader();
+    await waiting.read();
+    waiting.read(); // there is no answer to it when it is cancelled
+    await waiting.cancel();
     const file = await new Cay().attach("a").files.stream("/x");
     console.log("done");`;
   const quiet = (response) => {
     response.writeHead(200);
     response.write(frame(1, 0, "a"));
   };
-  plan = [quiet, quiet];
+  plan = [quiet, quiet, quiet];
   const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
     cwd: import.meta.dirname,
     env: { ...process.env, CAY_HOST: `unix:${directory}/sock` },

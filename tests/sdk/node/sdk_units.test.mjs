@@ -4,6 +4,9 @@
 
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Cay, CayError, checkNetworkPolicy, Internal, Invalid, TooLarge } from "cay";
 import { decode, encode, internal, text } from "./sdk_support.mjs";
@@ -90,7 +93,9 @@ test("hosts: unix sockets, addresses with a port, a path or brackets", () => {
   assert.deepEqual(parseHost("unix:/run/x.sock").connect, { socketPath: "/run/x.sock" });
   assert.deepEqual(parseHost("unix:///run/x.sock").connect, { socketPath: "/run/x.sock" });
   assert.deepEqual(parseHost("http://h:7733").connect, { host: "h", port: 7733 });
-  assert.deepEqual(parseHost("https://h/cay/").connect, { host: "h", port: 443 });
+  assert.deepEqual(parseHost("https://h/cay/").connect, { host: "h", port: 7733 });
+  assert.deepEqual(parseHost("https://h:443").connect, { host: "h", port: 443 });
+  assert.equal(parseHost("http://[::1]").authority, "[::1]:7733");
   assert.equal(parseHost("https://h/cay/").prefix, "/cay");
   assert.deepEqual(parseHost("http://[::1]:80").connect, { host: "::1", port: 80 });
   for (const host of ["", "h:7733", "ftp://h", "unix:x", "http://user@h", "http://h?x=1", "http://"])
@@ -107,6 +112,59 @@ test("hosts: CAY_HOST is the default, then the socket of the system's daemon", (
   } finally {
     if (before !== undefined) process.env.CAY_HOST = before;
   }
+});
+
+/** Calls `use` with these variables set. */
+function withVariables(variables, use) {
+  const before = Object.keys(variables).map((name) => [name, process.env[name]]);
+  try {
+    Object.assign(process.env, variables);
+    return use();
+  } finally {
+    for (const [name, value] of before) value === undefined ? delete process.env[name] : (process.env[name] = value);
+  }
+}
+
+test("tokens: in clear to this very machine only, unless CAY_INSECURE=1", () => {
+  const token = "cay_secret";
+  for (const host of ["http://127.0.0.1:1", "http://127.9.9.9", "http://localhost", "http://[::1]:1", "https://h"])
+    new Cay({ host, token });
+  for (const host of ["http://h:1", "http://10.0.0.1", "http://127.0.0.1.example", "http://[::2]"]) {
+    const isDenied = (error) => error.code === "denied" && !error.message.includes(token);
+    assert.throws(() => new Cay({ host, token }), isDenied, host);
+    new Cay({ host });
+    withVariables({ CAY_INSECURE: "1" }, () => new Cay({ host, token }));
+    withVariables({ CAY_TOKEN: token }, () => assert.throws(() => new Cay({ host }), isDenied));
+  }
+});
+
+test("tokens: nothing in one ends the header; one may be in the file CAY_TOKEN_FILE", async () => {
+  for (const token of ["a\r\nx: y", "a b", "\u00e9", "a\0"]) assert.throws(() => new Cay({ token }), Invalid);
+  const directory = await mkdtemp(join(tmpdir(), "cay-"));
+  try {
+    const file = join(directory, "token");
+    await writeFile(file, "cay_from_file\n");
+    const { findToken } = await internal("credentials");
+    const address = parseHost("https://h");
+    withVariables({ CAY_TOKEN_FILE: file }, () => assert.equal(findToken(undefined, address), "cay_from_file"));
+    withVariables({ CAY_TOKEN_FILE: file }, () => assert.equal(findToken("given", address), "given"));
+    withVariables({ CAY_TOKEN_FILE: `${file}.none` }, () => assert.throws(() => new Cay(), Invalid));
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+});
+
+test("signals: an undo that comes twice leaves no listener behind", () => {
+  const { signal } = new AbortController();
+  const first = onAbort(signal, () => {});
+  first();
+  const second = onAbort(signal, () => {});
+  first();
+  const third = onAbort(signal, () => {});
+  assert.equal(getEventListeners(signal, "abort").length, 1);
+  second();
+  third();
+  assert.equal(getEventListeners(signal, "abort").length, 0);
 });
 
 test("errors: by the code, else by the status", () => {

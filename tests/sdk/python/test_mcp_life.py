@@ -160,6 +160,25 @@ def test_it_is_not_idle_while_the_server_lives(host):
     talk(body, "--host", host, "--idle", "4")
 
 
+def test_an_operator_who_allows_less(daemons, tmp_path):
+    """The operator's bounds are shorter than ours: those hold, and are renewed while the server lives."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\nttl_max = 10m\nidle_max = 3s\n")
+    token = daemon.token("acme", tenant="acme")
+    (tmp_path / "token").write_text(token)
+    with sdk.Cay(daemon.url, token=token) as client:
+
+        async def body(session):
+            made = await identifier(session)
+            spec = client.attach(made).spec()
+            assert (spec["ttl_ms"], spec["idle_ms"]) == (600_000, 3_000)
+            await asyncio.sleep(3.6)
+            assert await identifier(session) == made
+            assert client.get(made).info.ttl_left_ms > 597_000
+
+        talk(body, "--host", daemon.url, "--token-file", str(tmp_path / "token"))
+        assert client.list() == []
+
+
 def test_a_sandbox_that_is_gone_is_told_and_replaced(host, cay):
     """Removed, or ended, behind our back: an error that says what is lost; the next call has a new one."""
     async def body(client):
@@ -337,7 +356,7 @@ def test_without_the_package_mcp_it_says_what_to_install():
     """The extra cay[mcp]."""
     hide = "import sys; sys.modules['mcp'] = None\nimport cay.mcp"
     done = subprocess.run([sys.executable, "-B", "-c", hide], capture_output=True, text=True, timeout=30)
-    assert "pip install 'cay[mcp]'" in done.stderr
+    assert "pip install 'mcp>=2.1'" in done.stderr
 
 
 def test_the_console_script_is_the_main_function():

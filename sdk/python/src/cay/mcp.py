@@ -35,7 +35,7 @@ try:
     from pydantic import Field
     from typing_extensions import TypedDict
 except ImportError as error:
-    raise ImportError("cay-mcp needs the package mcp, 2.1 or newer: pip install 'cay[mcp]'") from error
+    raise ImportError("cay-mcp needs the package mcp, 2.1 or newer: pip install 'mcp>=2.1'") from error
 
 _log = logging.getLogger("cay-mcp")
 
@@ -105,8 +105,9 @@ class Box:
 
     def __init__(self, client: cay.AsyncCay, options: Options) -> None:
         self._client, self._options = client, options
-        self._idle = options.idle or IDLE
         self._lock = anyio.Lock()
+        self._made = anyio.Event()
+        self._bounds: dict[str, float] = {}  # of the sandbox that was made, which `keep` renews
         self._place: Place | None = None
         self._closed = False
 
@@ -142,14 +143,14 @@ class Box:
                     _log.warning("sandbox %s is left to end by itself: %s", place.sandbox.id, error)
 
     async def keep(self) -> None:
-        """For as long as this server lives: the sandbox is not idle, and unless the user set its end, has a day."""
-        prolonged = DAY if self._options.ttl is None else None
-        while not self._options.id:
-            await anyio.sleep(min(self._idle, DAY) / 3)
+        """For as long as this server lives: the sandbox is not idle, and its end, unless the user set it, not near."""
+        await self._made.wait()
+        while True:
+            await anyio.sleep(min([DAY, *(bound for bound in self._bounds.values() if bound)]) / 3)
             if self._place is not None:
                 sandbox = self._place.sandbox
                 try:
-                    await sandbox.extend(idle=self._idle, ttl=prolonged)
+                    await sandbox.extend(**self._bounds)
                 except cay.CayError as error:
                     _log.warning("cannot keep sandbox %s: %s", sandbox.id, error)
 
@@ -176,16 +177,19 @@ class Box:
 
     async def _create(self) -> Place:
         o = self._options
-        sandbox = await self._client.create(
-            image=o.image, user=o.user, memory=o.memory, cpus=o.cpus, idle=self._idle,
-            ttl=DAY if o.ttl is None else o.ttl, labels={"created-by": "cay-mcp"})
+        sandbox = await self._client._create_wishing(
+            {"image": o.image, "user": o.user, "memory": o.memory, "cpus": o.cpus, "ttl": o.ttl, "idle": o.idle,
+             "labels": {"created-by": "cay-mcp"}}, {"idle": IDLE, "ttl": DAY})
         _log.info("sandbox %s is made", sandbox.id)
         try:
-            return await self._place_of(sandbox)
+            place, spec = await self._place_of(sandbox), await sandbox.spec()
         except BaseException:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(cay.CayError):  # the first error says more
                 await sandbox.remove()
             raise
+        self._bounds = {"idle": spec["idle_ms"] / 1000} | ({"ttl": spec["ttl_ms"] / 1000} if o.ttl is None else {})
+        self._made.set()
+        return place
 
     async def _attach(self, id: str) -> Place:
         return await self._place_of(await self._client.get(id))

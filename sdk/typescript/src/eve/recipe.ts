@@ -8,7 +8,7 @@
 
 import { Buffer } from "node:buffer";
 
-import type { SpawnOptions } from "../ai-sdk.js";
+import type { SpawnOptions } from "../ai-sdk/types.js";
 import { Unsupported } from "../index.js";
 import { resolvePath, WORKSPACE, type CaySession } from "./session.js";
 import type { Log } from "./types.js";

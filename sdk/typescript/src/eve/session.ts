@@ -5,15 +5,8 @@
 
 import { Buffer } from "node:buffer";
 
-import {
-  createSandboxSession,
-  type PathOptions,
-  type ReadTextOptions,
-  type RunOptions,
-  type SandboxSession,
-  type Spawn,
-  type SpawnOptions,
-} from "../ai-sdk.js";
+import { commands, createSandboxSession } from "../ai-sdk/session.js";
+import type { PathOptions, ReadTextOptions, SandboxSession } from "../ai-sdk/types.js";
 import { checkNetworkPolicy, Invalid, NotFound, Unsupported } from "../index.js";
 import type { NetworkPolicy, Sandbox } from "../index.js";
 
@@ -69,7 +62,7 @@ export function createSession(id: string, box: Sandbox): CaySession {
   const base = createSandboxSession(box, { workingDirectory: WORKSPACE });
   return {
     ...base,
-    ...commands(box),
+    ...commands(box, resolvePath, (command) => ["bash", "-lc", command]), // eve's are written for a login shell
     ...network(box),
     id,
     resolvePath,
@@ -86,33 +79,6 @@ export function createSession(id: string, box: Sandbox): CaySession {
 export function resolvePath(path: string): string {
   return path.startsWith("/") ? path : `${WORKSPACE}/${path}`;
 }
-
-/** Commands of eve are written for a login shell. */
-function commands(box: Sandbox): Pick<CaySession, "run" | "spawn"> {
-  const how = ({ command, workingDirectory = WORKSPACE, env, abortSignal }: RunOptions) =>
-    [["bash", "-lc", command], { cwd: resolvePath(workingDirectory), env, signal: abortSignal }] as const;
-  return {
-    run: async (options) => {
-      const { exitCode, stdout, stderr, truncated } = await box.exec(...how(options));
-      return { exitCode, stdout, stderr: truncated ? stderr + DROPPED : stderr };
-    },
-    spawn: (async ({ stdin = false, ...options }: SpawnOptions) => {
-      const [command, rest] = how(options);
-      const child = await box.start(command, { ...rest, stdin });
-      return {
-        pid: child.pid,
-        stdout: child.stdout,
-        stderr: child.stderr,
-        ...(child.stdin && { stdin: child.stdin }),
-        wait: async () => ({ exitCode: (await child.wait()).exitCode }),
-        kill: () => child.kill(),
-      };
-    }) as Spawn,
-  };
-}
-
-/** A result that lacks its beginning must not look whole. */
-const DROPPED = "\n[cay: there was more output than the sandbox keeps (option 'output'); the oldest part is missing]\n";
 
 function network(box: Sandbox): Pick<CaySession, "setNetworkPolicy" | "getNetworkPolicy" | "withNetworkPolicy"> {
   const setNetworkPolicy = async (policy: SandboxNetworkPolicy) => {
