@@ -67,6 +67,18 @@ int buf_fmt(struct cay_buf *buf, const char *fmt, ...)
     return 0;
 }
 
+size_t buf_hand_out(struct cay_buf *buf, size_t *sent, void *out, size_t size)
+{
+    size_t n = CAY_MIN(buf->size - *sent, size);
+    if (n == 0) {
+        buf->size = *sent = 0;
+        return 0;
+    }
+    memcpy(out, buf->data + *sent, n);
+    *sent += n;
+    return n;
+}
+
 void buf_eat(struct cay_buf *buf, size_t size)
 {
     if (size >= buf->size) {

@@ -25,6 +25,9 @@ int buf_str(struct cay_buf *buf, const char *text);
 int buf_fmt(struct cay_buf *buf, const char *fmt, ...) CAY_PRINTF(2, 3);
 /* Room for `size` more bytes at data + size, for a read(); NULL beyond the maximum. */
 char *buf_room(struct cay_buf *buf, size_t size);
+/* Copies up to `size` bytes of what is behind `*sent`, and moves that on; 0: all is sent, and the
+ * buffer is empty again. */
+size_t buf_hand_out(struct cay_buf *buf, size_t *sent, void *out, size_t size);
 /* Drops `size` bytes from the front. */
 void buf_eat(struct cay_buf *buf, size_t size);
 /* Ends with a NUL that is not counted; NULL if the buffer failed. Borrowed. */

@@ -185,3 +185,16 @@ uint32_t cay_crc32(const void *data, size_t size)
     }
     return ~crc;
 }
+
+char cay_type_letter(mode_t mode)
+{
+    static const struct {
+        mode_t type;
+        char letter;
+    } letters[] = {{S_IFREG, 'f'},  {S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFIFO, 'p'},
+                   {S_IFSOCK, 's'}, {S_IFCHR, 'c'}, {S_IFBLK, 'b'}};
+    for (size_t i = 0; i < CAY_COUNT(letters); i++)
+        if ((mode & S_IFMT) == letters[i].type)
+            return letters[i].letter;
+    return '?';
+}

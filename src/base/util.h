@@ -63,6 +63,9 @@ uint64_t cay_now_us(void);          /* monotonic, also counts suspended time */
 uint64_t cay_after_ms(uint64_t ms); /* on the same clock; a hundred years at most */
 uint64_t cay_wall_ms(void);         /* wall clock */
 
+/* What a mode says of the type, as cay_entry has it: f d l p s c b, or ?. */
+char cay_type_letter(mode_t mode);
+
 /* Whole transfers on blocking descriptors, EINTR handled. -1 with errno; a short read
  * is its count. */
 ssize_t cay_read_all(int fd, void *buffer, size_t size);

@@ -216,16 +216,11 @@ static ssize_t large_read(struct request *r, char *buffer, size_t size)
 {
     struct run *run = r->op;
     for (;;) {
-        size_t left = run->pending.size - run->sent;
-        if (left > 0) {
-            size_t n = CAY_MIN(left, size);
-            memcpy(buffer, run->pending.data + run->sent, n);
-            run->sent += n;
+        size_t n = buf_hand_out(&run->pending, &run->sent, buffer, size);
+        if (n > 0)
             return (ssize_t)n;
-        }
-        run->pending.size = run->sent = 0;
         if (run->size > 0) {
-            size_t n = encode(run, run->data, run->size, false);
+            n = encode(run, run->data, run->size, false);
             run->data += n;
             run->size -= n;
             continue;
@@ -324,11 +319,8 @@ static void run_message(struct call *call, const struct msg *msg)
     case MSG_EXIT:
         on_exit_message(run, msg);
         return;
-    case MSG_ERROR:
-        msg_to_error(msg, &err);
-        break;
     default:
-        cay_fail(&err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)", msg->type);
+        msg_to_error(msg, &err);
     }
     fail(run, &err);
 }

@@ -130,19 +130,6 @@ void fs_move(struct request *r)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static char type_letter(uint64_t mode)
-{
-    static const struct {
-        mode_t type;
-        char letter;
-    } letters[] = {{S_IFREG, 'f'},  {S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFIFO, 'p'},
-                   {S_IFSOCK, 's'}, {S_IFCHR, 'c'}, {S_IFBLK, 'b'}};
-    for (size_t i = 0; i < CAY_COUNT(letters); i++)
-        if (((mode_t)mode & S_IFMT) == letters[i].type)
-            return letters[i].letter;
-    return '?';
-}
-
 /* An object for an ENTRY or a MATCH. */
 static void write_item(struct cay_buf *out, const struct msg *msg)
 {
@@ -153,7 +140,7 @@ static void write_item(struct cay_buf *out, const struct msg *msg)
         fs_json_name(out, "text", msg->text ? msg->text : "");
     } else {
         const struct cay_stat st = {
-            .type = type_letter(msg->mode),
+            .type = cay_type_letter((mode_t)msg->mode),
             .mode = (uint32_t)msg->mode & 07777,
             .uid = (uint32_t)msg->uid,
             .gid = (uint32_t)msg->gid,

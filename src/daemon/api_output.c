@@ -149,16 +149,11 @@ static ssize_t output_read(struct request *r, char *buffer, size_t size)
 {
     struct output *o = r->op;
     for (;;) {
-        size_t left = o->pending.size - o->sent;
-        if (left > 0) {
-            size_t n = CAY_MIN(left, size);
-            memcpy(buffer, o->pending.data + o->sent, n);
-            o->sent += n;
+        size_t n = buf_hand_out(&o->pending, &o->sent, buffer, size);
+        if (n > 0)
             return (ssize_t)n;
-        }
-        o->pending.size = o->sent = 0;
         if (o->size > 0) {
-            size_t n = put_output(o);
+            n = put_output(o);
             o->data += n;
             o->size -= n;
             o->offset += n;
@@ -292,11 +287,8 @@ static void on_message(struct call *call, const struct msg *msg)
         begin(o);
         request_wake(o->r);
         return;
-    case MSG_ERROR:
-        msg_to_error(msg, &err);
-        break;
     default:
-        cay_fail(&err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)", msg->type);
+        msg_to_error(msg, &err);
     }
     fail(o, &err);
 }

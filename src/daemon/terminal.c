@@ -154,11 +154,8 @@ static void on_message(struct call *call, const struct msg *msg)
     case MSG_EXIT:
         tell_exit(t, msg);
         return;
-    case MSG_ERROR:
-        msg_to_error(msg, &err);
-        break;
     default:
-        cay_fail(&err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)", msg->type);
+        msg_to_error(msg, &err);
     }
     tell_error(t, &err);
 }

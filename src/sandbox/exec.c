@@ -247,12 +247,9 @@ static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_e
     case MSG_OK:
         proc->over = true;
         return 0;
-    case MSG_ERROR:
+    default:
         proc->over = true;
         return msg_to_error(msg, err);
-    default:
-        return cay_fail(err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)",
-                        msg->type);
     }
 }
 

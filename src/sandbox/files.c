@@ -102,24 +102,11 @@ static int take_data(const struct msg *msg, void *data)
     return msg->type == FS_DATA ? taker->sink(msg->data.data, msg->data.size, taker->data) : 0;
 }
 
-static char type_letter(uint64_t mode)
-{
-    static const struct {
-        mode_t type;
-        char letter;
-    } letters[] = {{S_IFREG, 'f'},  {S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFIFO, 'p'},
-                   {S_IFSOCK, 's'}, {S_IFCHR, 'c'}, {S_IFBLK, 'b'}};
-    for (size_t i = 0; i < CAY_COUNT(letters); i++)
-        if (((mode_t)mode & S_IFMT) == letters[i].type)
-            return letters[i].letter;
-    return '?';
-}
-
 static int take_entry(const struct msg *msg, void *data)
 {
     const struct taker *taker = data;
     const struct cay_stat st = {
-        .type = type_letter(msg->mode),
+        .type = cay_type_letter((mode_t)msg->mode),
         .mode = (uint32_t)msg->mode & 07777,
         .uid = (uint32_t)msg->uid,
         .gid = (uint32_t)msg->gid,

@@ -46,6 +46,9 @@ void msg_done(struct msg *msg)
 
 int msg_to_error(const struct msg *msg, struct cay_error *err)
 {
+    /* init's answers have types of their own, and carry an error as well. */
+    if (msg->type != MSG_ERROR && !msg->code)
+        return cay_fail(err, CAY_E_INTERNAL, "the answer is an unexpected one (%u)", msg->type);
     return cay_fail_copy(err, (unsigned)msg->code, (int)msg->sys_errno,
                          msg->text ? msg->text : "unknown error");
 }

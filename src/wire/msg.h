@@ -201,7 +201,8 @@ int msg_decode(const struct frame *frame, struct msg *out, struct cay_error *err
 void msg_done(struct msg *msg);
 #define automsg __attribute__((cleanup(msg_done)))
 
-/* Turns an ERROR message into an error object; returns -1. */
+/* Turns an ERROR message into an error object; any other is one that nobody expected. Returns -1.
+ */
 int msg_to_error(const struct msg *msg, struct cay_error *err);
 
 #endif

@@ -125,6 +125,7 @@ def test_shell(cay, box, terminal):
     t.expect(b"# ")
     t.send(b"echo $((6 * 7))\r")
     t.expect(b"42\r\n")
+    t.expect(b"# ")  # before that the shell does not read characters, and the line discipline takes this one
     t.send(b"\x04")
     assert t.wait() == 0
 

@@ -271,11 +271,8 @@ static void on_message(struct call *call, const struct msg *msg)
     case MSG_EXIT:
         ended(run, msg);
         return;
-    case MSG_ERROR:
-        msg_to_error(msg, &err);
-        break;
     default:
-        cay_fail(&err, CAY_E_INTERNAL, "the keeper sent something unexpected (%u)", msg->type);
+        msg_to_error(msg, &err);
     }
     bool no_shell = err.code == CAY_E_NOT_FOUND && err.sys_errno == ENOENT;
     if (!no_shell || run->sh || !run->r) {
