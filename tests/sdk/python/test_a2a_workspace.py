@@ -262,6 +262,17 @@ def test_links_lead_nowhere(shell, top, cay, target, text):
     assert not [path for path in ("/etc/escaped", top / "escaped", top / "other" / "escaped") if os.path.exists(path)]
 
 
+def test_links_make_no_directories_elsewhere(daemons, shell, top):
+    """A link in a workspace to another one: what is missing below it is not made in the other."""
+    daemon = daemons(tcp=True, policy=f"[tenant acme]\nmounts_rw = {top}\n")
+    access = {"host": daemon.url, "token": daemon.token("acme", tenant="acme")}
+    (top / "other").mkdir()
+    assert shell("ln -s ../other /workspace/out", {"workspace_write_policy": "workspace"}, **access).ok
+    with pytest.raises((SandboxRuntimeError, ValueError)):
+        shell("true", {"workspace_write_prefixes": '["out/deep"]'}, **access)
+    assert list((top / "other").iterdir()) == []
+
+
 # ---- ends, tenants
 
 

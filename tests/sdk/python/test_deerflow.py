@@ -216,6 +216,27 @@ def test_what_cannot_be_told_raises_or_is_nothing(adapter, tmp_path):
     assert lost.list_running() == []
 
 
+def test_list_running_leaves_out_what_ended_meanwhile(backend, cay, monkeypatch):
+    """One that ended between the list and the question for its URL does not hide the others."""
+    kept, gone = backend.create("t", "ab20"), backend.create("t", "ab21")
+    listed = [cay.get(info.container_name).info for info in (gone, kept)]
+    cay.attach(gone.container_name).remove()
+    with monkeypatch.context() as patch:
+        patch.setattr(cay, "list", lambda **_: listed)
+        assert [info.sandbox_id for info in backend.list_running()] == ["ab20"]
+
+
+def test_operator_who_allows_less(adapter, daemons):
+    """The operator's idle_max is shorter than ours: it holds, and the sandbox is made."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\nidle_max = 10m\n")
+    token = daemon.token("acme", tenant="acme")
+    backend = adapter.CayBackend(host=daemon.url, token=token)
+    info = backend.create("t", "ab22")
+    with sdk.Cay(daemon.url, token=token) as client:
+        assert client.attach(info.container_name).spec()["idle_ms"] == 600_000
+    backend.destroy(info)
+
+
 def test_discover(backend, cay):
     """An info only if it runs and its URL answers; None for one that never was or has ended."""
     info = backend.create("t", "ab11")

@@ -385,6 +385,19 @@ def test_exec_output_is_not_truncated(box):
     assert done.stderr == "e" * 1_000_000
 
 
+def test_an_operator_who_keeps_less(daemons):
+    """The operator keeps less output than this adapter would like: a sandbox is made all the same."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\noutput_max = 1M\n")
+    token = daemon.token("acme", tenant="acme")
+    backend = CaySandboxBackend(daemon.url, token=token)
+    handle = backend.create()
+    assert handle.exec("echo hi").stdout == "hi\n" and handle.raw.spec()["output"] == 1 << 20
+    handle.kill()
+    backend.close()
+    with pytest.raises(sdk.Limit):
+        CaySandboxBackend(daemon.url, token=token, output="2M").create()
+
+
 def test_output_beyond_what_is_kept_is_said(host):
     """Where the sandbox keeps less, the beginning is dropped, and stderr says so."""
     backend = CaySandboxBackend(host, output=65536)

@@ -2,6 +2,7 @@
 """Errors, hosts and tokens: which exception for which answer, and who is asked."""
 import contextlib
 import http.server
+import os
 import pathlib
 import pickle
 import re
@@ -171,18 +172,25 @@ def test_https(twin, daemons, monkeypatch):
     monkeypatch.setenv("CAY_CACERT", str(daemon.cert))
     with twin.within(twin.new(daemon.url, token=token)) as client:
         assert twin(client.list()) == []
+    monkeypatch.setenv("CAY_CACERT", str(daemon.top / "none"))
+    with pytest.raises(sdk.Invalid, match="CAY_CACERT"):
+        twin.new(daemon.url, token=token)
 
 
 def test_hosts(monkeypatch):
-    """unix:/path, http and https; anything else is Invalid."""
+    """unix:/path, http and https, which goes by the environment's proxy if there is one; anything else is Invalid."""
     monkeypatch.delenv("CAY_HOST", raising=False)
     monkeypatch.delenv("CAY_TOKEN", raising=False)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
     default = find_host(None, None)
     assert (default.shown, default.socket, default.proxies) == ("unix:/run/cay/cayd.sock", "/run/cay/cayd.sock", False)
     for text, url in (("http://localhost", "http://localhost:7733"), ("http://[::1]:80/", "http://[::1]:80"),
                       ("http://10.0.0.1:8080", "http://10.0.0.1:8080")):
         found = find_host(text, None)
         assert (found.url, found.socket, found.proxies) == (url + "/api/v1", None, False)
+    assert not find_host("https://cay.example", "t").proxies
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     https = find_host("https://cay.example", "t")
     assert https.url == "https://cay.example:7733/api/v1" and https.proxies and isinstance(https.tls, ssl.SSLContext)
     assert not find_host("https://localhost", "t").proxies

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a sandbox, for both twins."""
+import asyncio
 import hashlib
 import io
+import os
 import tarfile
 
 import pytest
@@ -77,6 +79,33 @@ def test_from_a_file_and_from_an_async_iterator(twin, sandbox, top, tmp_path):
         assert twin(sandbox.files.read(f"{top}/copy")) == b"012"
 
 
+def test_pieces_of_any_kind_of_bytes(twin, sandbox, top):
+    """bytearray and memoryview, counted in bytes; what is no bytes is a TypeError, and writes nothing."""
+    pieces = [bytearray(b"ab"), memoryview(b"cdef").cast("I"), b"", b"g"]
+    twin(sandbox.files.write(f"{top}/pieces", pieces))
+    assert twin(sandbox.files.read(f"{top}/pieces")) == b"abcdefg"
+    for wrong in (["text"], [1, 2], io.StringIO(""), io.StringIO("text")):
+        with pytest.raises(TypeError, match="bytes"):
+            twin(sandbox.files.write(f"{top}/pieces", wrong))
+    assert twin(sandbox.files.read(f"{top}/pieces")) == b"abcdefg"
+
+
+def test_a_pipe_does_not_hold_up_the_loop(acay, box):
+    """A file that has nothing to give yet is waited for in a thread."""
+    async def body(client):
+        files = client.attach(box.id).files
+        source, sink = os.pipe()
+        with open(source, "rb") as pipe:
+            writing = asyncio.ensure_future(files.write("/work/piped", pipe))
+            await files.mkdir("/work")  # while the other one has nothing to send
+            os.write(sink, b"late")
+            os.close(sink)
+            await writing
+        assert await files.read("/work/piped") == b"late"
+
+    acay(body)
+
+
 def test_a_write_that_breaks_off_changes_nothing(twin, sandbox, top):
     """The old file stays when the iterator raises; its exception is the caller's."""
     twin(sandbox.files.write(f"{top}/file", "old"))
@@ -103,6 +132,9 @@ def test_parts_of_a_file(twin, sandbox, top):
     assert b"".join(twin(sandbox.files.stream(f"{top}/empty", start=0))) == b""
     with pytest.raises(sdk.NotFound):
         twin(sandbox.files.stream(f"{top}/none"))
+    for wrong in ({"start": -5}, {"end": -1}, {"start": -5, "end": 3}):
+        with pytest.raises(sdk.Invalid):
+            twin(sandbox.files.stream(f"{top}/ten", **wrong))
 
 
 def test_mode_and_user(twin, sandbox, top):
@@ -133,10 +165,19 @@ def test_stat_and_exists(twin, sandbox, top):
     assert (link.type, link.target, link.is_file) == ("link", "file", False)
     assert twin(files.stat(f"{top}/link", follow=True)).size == 5
     assert twin(files.stat(top)).is_dir and twin(files.stat("/")).name == "/"
-    answers = {name: twin(files.exists(f"{top}/{name}")) for name in ("file", "link", "broken", "none", "")}
-    assert answers == {"file": True, "link": True, "broken": False, "none": False, "": True}
+    answers = {name: twin(files.exists(f"{top}/{name}")) for name in ("file", "link", "broken", "none", "file/x", "")}
+    assert answers == {"file": True, "link": True, "broken": False, "none": False, "file/x": False, "": True}
     with pytest.raises(sdk.NotFound):
         twin(files.stat(f"{top}/none"))
+
+
+def test_a_sandbox_that_is_not_there_is_no_missing_file(twin, client):
+    """Neither exists nor remove takes one for the other."""
+    files = client.attach("no-such-sandbox").files
+    with pytest.raises(sdk.NotFound):
+        twin(files.exists("/etc"))
+    with pytest.raises(sdk.NotFound):
+        twin(files.remove("/etc", missing_ok=True))
 
 
 def test_list_find_grep(twin, sandbox, top):

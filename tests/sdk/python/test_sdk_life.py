@@ -230,6 +230,8 @@ def test_logs(twin, client):
         lines = logs.splitlines(keepends=True)
         for tail in (0, 1, 2, 100):
             assert twin(sandbox.logs(tail=tail)) == "".join(lines[len(lines) - tail:] if tail < len(lines) else lines)
+        twin(sandbox.exec(r"printf '\n1%%\r2%%\r3%%\ndone\f\n'"))
+        assert twin(sandbox.logs(tail=2)) == "1%\r2%\r3%\ndone\f\n"
         with pytest.raises(sdk.Invalid):
             twin(sandbox.logs(tail=-1))
 
@@ -308,7 +310,7 @@ def test_bounds_of_a_block_give_way_to_the_operators(daemons):
         assert (sandbox.spec()["ttl_ms"], sandbox.spec()["idle_ms"]) == (86_400_000, 3_600_000)
     token = daemon.token("acme", tenant="acme")
     with sdk.Cay(daemon.url, token=token) as client, client.sandbox() as sandbox:
-        assert sandbox.spec()["ttl_ms"] == 300_000
+        assert (sandbox.spec()["ttl_ms"], sandbox.spec()["idle_ms"]) == (300_000, 3_600_000)
     with sdk.Cay(daemon.url, token=token) as client, pytest.raises(sdk.Limit, match="ttl"):
         with client.sandbox(ttl="1h"):
             pass

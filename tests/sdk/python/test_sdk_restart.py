@@ -202,6 +202,19 @@ def test_a_server_that_never_answers(twin, tmp_path):
         twin.close(client)
 
 
+def test_a_wait_that_nobody_answers(twin, tmp_path):
+    """poll, and wait with a timeout: that is all the time they take, and `timeout` for the answer."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "silent"))
+        listener.listen()
+        client = twin.new(f"unix:{tmp_path}/silent", timeout=0.1)
+        process = client.attach("box").process(1)
+        for call in (process.poll, lambda: process.wait(0.1), lambda: process.wait(-1)):
+            with pytest.raises(sdk.Unavailable):
+                twin(call())
+        twin.close(client)
+
+
 def test_readers_that_leave_close_their_connection(twin, client, sandbox):
     """A generator that is closed early holds no connection."""
     process = twin(sandbox.start("echo hi; sleep 1000"))

@@ -536,12 +536,24 @@ def test_not_made(host):
         do(CaySandbox.create(host=host, secrets={"KEY": "x"}))
 
 
+async def spec_of(sandbox):
+    box = await sandbox.box()
+    return await box.spec()
+
+
 def test_operator_who_allows_less(daemons):
     """Where the operator allows less than the adapter's defaults, these give way; what the caller asks for does not."""
     daemon = daemons(tcp=True, policy="[policy]\noutput_max = 1M\nttl_max = 30m\nidle_max = 5m\n")
     access = {"host": daemon.url, "token": daemon.token("acme", tenant="acme")}
     with CaySandbox(**access) as limited:
         assert do(limited.execute("echo hi")).stdout == "hi\n"
+    daemon.write_policy("[policy]\noutput_max = 1M\n")
+    daemon.reload()
+    with CaySandbox(**access) as limited:
+        spec = do(spec_of(limited))
+        assert (spec["output"], spec["ttl_ms"], spec["idle_ms"]) == (1 << 20, 86_400_000, 3_600_000)
+    daemon.write_policy("[policy]\noutput_max = 1M\nttl_max = 30m\n")
+    daemon.reload()
     for more in ({"output": "2M"}, {"ttl": "1h"}):
         with CaySandbox(**access, **more) as refused, pytest.raises(Limit):
             do(refused.execute("true"))

@@ -6,6 +6,7 @@ The codes, their HTTP statuses and meanings are those of CAY_ERROR_TABLE in incl
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -128,6 +129,11 @@ def from_answer(status: int, content: bytes) -> CayError:
         pass
     text = content[:200].decode("utf-8", "replace").strip()
     return _by_status(status)(f"HTTP status {status}" + (f": {text}" if text else ""))
+
+
+def is_missing(error: CayError) -> bool:
+    """Whether it was a path that led nowhere: only errors about files have an errno, a lost sandbox has none."""
+    return error.detail.get("errno") in (errno.ENOENT, errno.ENOTDIR)
 
 
 def _by_status(status: int) -> type[CayError]:

@@ -14,6 +14,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import httpx
 
@@ -68,8 +69,9 @@ def find_host(host: str | None, token: str | None) -> Host:
     if token and not https and not loopback and os.environ.get("CAY_INSECURE") != "1":
         raise Denied(f"the token would go to {shown} in clear; use https://, or CAY_INSECURE=1 if all who can listen "
                      "there may have it")
-    tls = ssl.create_default_context(cafile=os.environ.get("CAY_CACERT") or None) if https else False
-    return Host(shown, url + API, None, https and not loopback, httpx.Headers(headers), tls)
+    tls = _trusted() if https else False
+    proxies = https and not loopback and bool(getproxies())
+    return Host(shown, url + API, None, proxies, httpx.Headers(headers), tls)
 
 
 def _parse_url(shown: str) -> tuple[str, bool, bool]:
@@ -83,6 +85,14 @@ def _parse_url(shown: str) -> tuple[str, bool, bool]:
         raise Invalid(f"host '{shown}' is not unix:/PATH, http://HOST[:PORT] or https://HOST[:PORT]")
     literal = f"[{name}]" if ":" in name else name
     return f"{parts.scheme}://{literal}" + f":{port or DEFAULT_PORT}", parts.scheme == "https", _is_loopback(name)
+
+
+def _trusted() -> ssl.SSLContext:
+    file = os.environ.get("CAY_CACERT") or None
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise Invalid(f"cannot read the certificates of CAY_CACERT, {file}: {error}") from error
 
 
 def _is_loopback(name: str) -> bool:

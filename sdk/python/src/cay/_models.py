@@ -2,7 +2,7 @@
 """What cayd tells, as frozen dataclasses. Members that this version does not know are ignored.
 
 Names and paths that are not UTF-8 are decoded as Python's own file functions do (surrogateescape), and may be
-passed back as they are.
+passed back as they are where they go in a query; JSON has no place for them (mkdir, move, commands).
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from __future__ import annotations
 import base64
 import secrets as random
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 from urllib.parse import quote
 
-from ._errors import Invalid, Unsupported
+from ._errors import Invalid, Limit, Unsupported
 from ._models import Mount
 from ._policy import NetworkPolicy, require_deny_all
 
@@ -61,6 +61,17 @@ def spec_body(spec: Spec) -> dict[str, Any]:
     return body
 
 
+def with_wishes(spec: Spec, wishes: Spec) -> Spec:
+    """What the caller gave, and `wishes` for what the caller left open."""
+    return cast(Spec, {**wishes, **{name: value for name, value in spec.items() if value is not None}})
+
+
+def without_refused(wishes: Spec, error: Limit) -> Spec:
+    """`wishes` without that which an operator's rule refused, such as "tenant acme.ttl_max"."""
+    refused = str(error.detail.get("rule")).rpartition(".")[2].removesuffix("_max")
+    return cast(Spec, {name: value for name, value in wishes.items() if name != refused})
+
+
 def _mount(mount: Mount | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(mount, Mount):
         return {"source": mount.source, "target": mount.target, "read_only": mount.read_only}
@@ -97,10 +108,28 @@ def input_body(data: str | bytes | None) -> dict[str, str]:
     return {"input_base64": base64.b64encode(data).decode()}
 
 
+def as_bytes(piece: object) -> bytes:
+    """A piece of a body. TypeError: it is none, such as that of a file which was opened as text."""
+    if not isinstance(piece, (bytes, bytearray, memoryview)):
+        raise TypeError(f"pieces of content are bytes, not {type(piece).__name__}")
+    return bytes(piece)
+
+
 def sandbox_path(id: str) -> str:
     if id in ("", ".", ".."):
         raise Invalid(f"'{id}' is not the id of a sandbox", {"field": "id"})
     return "/sandboxes/" + quote(id, safe="")
+
+
+def byte_range(start: int | None, end: int | None) -> str | None:
+    """The value of a Range header: from `start` to before `end`; None: there is nothing in it."""
+    first = start or 0
+    for name, value in (("start", start), ("end", end)):
+        if value is not None and value < 0:
+            raise Invalid(f"{name} is {value}, less than 0", {"field": name})
+    if end is not None and end <= first:
+        return None
+    return f"bytes={first}-" + ("" if end is None else str(end - 1))
 
 
 def query(**parameters: str | int | bool | None | Sequence[str]) -> str:
@@ -117,6 +146,14 @@ def _quoted(value: str | int | bool) -> str:
         return "true" if value else "false"
     # surrogateescape: names that are not UTF-8 go back to the bytes that they came from.
     return quote(str(value).encode("utf-8", "surrogateescape"), safe="/")
+
+
+def last_lines(text: str, count: int) -> str:
+    """Only a newline ends a line; str.splitlines would also cut at a progress bar's carriage returns."""
+    lines = text.split("\n")
+    ended = lines[-1] == ""
+    kept = lines[-count - ended:] if count else []
+    return "\n".join(kept)
 
 
 def mode_text(mode: int | str | None) -> str | None:

@@ -2,8 +2,8 @@
 """What has no twin: clients of event loops, cancellation, sleeping, bodies. cay/_sync/_runtime.py has the same names.
 
 Cleanup runs in a task of its own, which no cancellation of the caller reaches, neither asyncio's own, which may come
-several times, nor that of anyio's scopes, which lasts. It has a bound in time, so that nothing hangs on a daemon that
-does not answer.
+several times, nor that of anyio's scopes, which lasts. A loop that shuts down cancels that task, too: then it is begun
+once more. It has a bound in time, so that nothing hangs on a daemon that does not answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import httpx
 
 from .._errors import Timeout
 from .._host import Host
+from .._requests import as_bytes
 
 T = TypeVar("T")
 Stream = AsyncGenerator[T, None]
@@ -65,7 +66,7 @@ class Clients:
 async def protected(work: Callable[[], Awaitable[T]]) -> T:
     """Does all of it, however often the caller is cancelled meanwhile; then the cancellation goes on.
 
-    Timeout: it was given up after CLEANUP_SECONDS.
+    `work` may be begun several times. Timeout: it was given up after CLEANUP_SECONDS.
     """
     task = asyncio.ensure_future(work())
     deadline = time.monotonic() + CLEANUP_SECONDS
@@ -76,6 +77,8 @@ async def protected(work: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.wait({task}, timeout=deadline - time.monotonic())
             except asyncio.CancelledError as error:
                 cancelled = error
+            if task.cancelled():  # by asyncio.run, which cancels all that it finds when its main task has ended
+                task = asyncio.ensure_future(work())
     if not task.done():
         task.cancel()
         raise cancelled or Timeout(f"cleaning up was given up after {CLEANUP_SECONDS:g} s")
@@ -93,11 +96,9 @@ async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None],
     task = asyncio.ensure_future(request())
 
     async def take_back() -> None:
-        try:
-            answer = await task
-        except Exception:
-            answer = None
-        await undo(answer)
+        await asyncio.wait({task})
+        failed = task.cancelled() or task.exception() is not None
+        await undo(None if failed else task.result())
 
     try:
         return await asyncio.shield(task)
@@ -109,18 +110,23 @@ async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None],
         raise
 
 
-def body(content: Content) -> bytes | AsyncIterator[bytes] | AsyncIterable[bytes]:
+def body(content: Content) -> bytes | AsyncIterator[bytes]:
     """What httpx sends: text as UTF-8, files and iterables piece by piece."""
     if isinstance(content, str):
         return content.encode()
     if isinstance(content, (bytes, bytearray, memoryview)):
         return bytes(content)
-    if isinstance(content, AsyncIterable):
-        return content
     return _pieces(content)
 
 
-async def _pieces(content: IO[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
-    pieces = iter(lambda: content.read(CHUNK), b"") if hasattr(content, "read") else content
-    for piece in pieces:
-        yield piece
+async def _pieces(content: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """A file is read in a thread: it may be a pipe, or far away."""
+    if isinstance(content, AsyncIterable):
+        async for piece in content:
+            yield as_bytes(piece)
+    elif isinstance(content, Iterable) and not hasattr(content, "read"):
+        for piece in content:
+            yield as_bytes(piece)
+    else:
+        while piece := as_bytes(await asyncio.to_thread(content.read, CHUNK)):
+            yield piece

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from .._errors import NotFound, Unavailable, from_body
+from .._errors import CayError, Unavailable, from_body, is_missing
 from .._frames import LineParser
 from .._models import Change, FileInfo, Match
-from .._requests import mode_text, query
+from .._requests import byte_range, mode_text, query
 from ._http import AsyncHttp
 from ._runtime import Content, Stream
 
@@ -44,12 +44,12 @@ class AsyncFiles:
         """The bytes of a file, or those from `start` to before `end`, as they come."""
         headers = {}
         if start is not None or end is not None:
-            first = start or 0
-            if end is not None and end <= first:
+            wanted = byte_range(start, end)
+            if wanted is None:
                 return
-            headers["range"] = f"bytes={first}-" + ("" if end is None else str(end - 1))
+            headers["range"] = wanted
         url = f"{self._path}/files" + query(path=path, user=user)
-        async with aclosing(self._http.chunks(url, BYTES, patient=False, headers=headers)) as chunks:
+        async with aclosing(self._http.chunks(url, BYTES, takes=0.0, headers=headers)) as chunks:
             async for chunk in chunks:
                 if chunk:
                     yield chunk
@@ -71,7 +71,9 @@ class AsyncFiles:
         """Whether there is something, after links are followed."""
         try:
             await self.stat(path, follow=True, user=user)
-        except NotFound:
+        except CayError as error:
+            if not is_missing(error):
+                raise
             return False
         return True
 
@@ -111,8 +113,8 @@ class AsyncFiles:
         url = f"{self._path}/files" + query(path=path, recursive=recursive, user=user)
         try:
             await self._http.send("DELETE", url)
-        except NotFound:
-            if not missing_ok:
+        except CayError as error:
+            if not missing_ok or not is_missing(error):
                 raise
 
     @asynccontextmanager
@@ -127,6 +129,8 @@ class AsyncFiles:
         url = f"{self._path}/fs/watch" + query(path=path, recursive=recursive, user=user)
         async with aclosing(self._lines(url)) as lines:
             async for line in lines:
+                if line["type"] == "error":
+                    raise from_body(line["error"])
                 if line["type"] == "watching":
                     break
             yield self._changes(lines, path)
@@ -134,7 +138,7 @@ class AsyncFiles:
     async def get_archive(self, path: str, *, user: str | None = None) -> Stream[bytes]:
         """A directory or file as a tar archive, piece by piece."""
         url = f"{self._path}/archive" + query(path=path, user=user)
-        async with aclosing(self._http.chunks(url, "application/x-tar", patient=False)) as chunks:
+        async with aclosing(self._http.chunks(url, "application/x-tar", takes=0.0)) as chunks:
             async for chunk in chunks:
                 if chunk:
                     yield chunk
@@ -145,7 +149,7 @@ class AsyncFiles:
         await self._http.send("PUT", url, content=data, headers={"content-type": "application/x-tar"})
 
     async def _results(self, url: str, name: str) -> builtins.list[Any]:
-        answer = await self._http.send("GET", url, repeat=True, patient=True)
+        answer = await self._http.send("GET", url, repeat=True, takes=None)
         found = answer.json()
         if "error" in found:  # after the first results had been sent
             raise from_body(found["error"])

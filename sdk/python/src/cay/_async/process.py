@@ -57,12 +57,13 @@ class AsyncProcess:
         """How it ended, when it has. Timeout: it still runs after `timeout` seconds; 0 only asks."""
         if self._exit is not None:
             return self._exit
-        deadline = None if timeout is None else time.monotonic() + timeout
+        takes = None if timeout is None else max(0.0, timeout)
+        deadline = None if takes is None else time.monotonic() + takes
 
         def body() -> Mapping[str, float]:
             return {} if deadline is None else {"timeout": max(0.0, deadline - time.monotonic())}
 
-        answer = await self._http.send("POST", self._path + "/wait", json=body, repeat=True, patient=True)
+        answer = await self._http.send("POST", self._path + "/wait", json=body, repeat=True, takes=takes)
         self._exit = Exit.from_json(answer.json())
         return self._exit
 
@@ -75,7 +76,7 @@ class AsyncProcess:
 
     async def write(self, data: Content, *, eof: bool = False) -> None:
         """Writes to its standard input, as fast as it reads; `eof`: and closes it."""
-        await self._http.send("POST", f"{self._path}/stdin" + query(eof=eof), content=data, patient=True)
+        await self._http.send("POST", f"{self._path}/stdin" + query(eof=eof), content=data, takes=None)
 
     async def close_stdin(self) -> None:
         """The end of its standard input."""

@@ -10,7 +10,7 @@ from typing import Any
 from .._errors import CayError, Invalid, NotFound, Unsupported
 from .._models import ExecBytes, ExecResult, ProcessInfo, SandboxInfo, Stats
 from .._policy import NetworkPolicy, require_deny_all
-from .._requests import Command, Duration, command_body, input_body, sandbox_path
+from .._requests import Command, Duration, command_body, input_body, last_lines, sandbox_path
 from ._http import Answer, AsyncHttp
 from ._runtime import protected, settle
 from .files import AsyncFiles
@@ -104,7 +104,7 @@ class AsyncSandbox:
 
     async def _exec(self, body: dict[str, Any]) -> dict[str, Any]:
         body["kill_on_disconnect"] = True
-        answer = await self._http.send("POST", self._path + "/exec", json=body, patient=True)
+        answer = await self._http.send("POST", self._path + "/exec", json=body, takes=None)
         return answer.json()
 
     # -- life
@@ -120,7 +120,7 @@ class AsyncSandbox:
     async def stop(self, grace: Duration | None = None) -> None:
         """Ends its processes with SIGTERM, after `grace` (10 s) with SIGKILL; its record stays."""
         body = {} if grace is None else {"grace": grace}
-        await self._http.send("POST", self._path + "/stop", json=body, patient=True)
+        await self._http.send("POST", self._path + "/stop", json=body, takes=None)
 
     async def kill(self) -> None:
         """Ends all of its processes at once; its record stays."""
@@ -152,13 +152,11 @@ class AsyncSandbox:
 
     async def logs(self, *, tail: int | None = None) -> str:
         """The output of all its processes, merged; with `tail` the last lines of it."""
+        if tail is not None and tail < 0:
+            raise Invalid(f"tail is {tail}, less than 0", {"field": "tail"})
         answer = await self._http.send("GET", self._path + "/logs", repeat=True, headers={"accept": "text/plain"})
         text = answer.content.decode("utf-8", "replace")
-        if tail is None:
-            return text
-        if tail < 0:
-            raise Invalid(f"tail is {tail}, less than 0", {"field": "tail"})
-        return "".join(text.splitlines(keepends=True)[-tail:] if tail else [])
+        return text if tail is None else last_lines(text, tail)
 
     async def aio_url(self) -> str:
         """Where this sandbox speaks the protocol of the AIO sandbox: an address that is the right to use it."""

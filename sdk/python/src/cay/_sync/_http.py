@@ -32,14 +32,13 @@ class Answer(NamedTuple):
 
 
 class Http:
-    """`timeout`: how long any one answer may take, but for those that take as long as a command (`patient`)."""
+    """`timeout`: how long any one answer may take, beyond what it `takes` by itself; None: as long as a command."""
 
     def __init__(self, host: Host, timeout: float) -> None:
         self._host = host
         self._clients = Clients(host)
         self._answered = False
-        self._usual = _limits(timeout)
-        self._patient = _limits(None)
+        self._timeout = timeout
 
     @property
     def base(self) -> str | None:
@@ -55,12 +54,12 @@ class Http:
 
     def send(
         self, method: str, path: str, *, json: Json | Callable[[], Json] | None = None, content: Content | None = None,
-        repeat: bool = False, patient: bool = False, headers: Mapping[str, str] | None = None,
+        repeat: bool = False, takes: float | None = 0.0, headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """The answer, if it is a success. `json` may be a function: then it is asked before each attempt."""
         patience = Patience()
         while True:
-            request = self._request(method, path, content, patient, headers, json() if callable(json) else json)
+            request = self._request(method, path, content, takes, headers, json() if callable(json) else json)
             try:
                 return self._attempt(request)
             except CayError as error:
@@ -70,10 +69,10 @@ class Http:
             sleep(pause)
 
     def chunks(
-        self, path: str, accept: str, *, patient: bool = True, headers: Mapping[str, str] | None = None,
+        self, path: str, accept: str, *, takes: float | None = None, headers: Mapping[str, str] | None = None,
     ) -> Stream[bytes]:
         """The body of an answer as it comes; at first an empty chunk, when there is an answer. Never repeated."""
-        request = self._request("GET", path, patient=patient, headers={"accept": accept, **(headers or {})})
+        request = self._request("GET", path, takes=takes, headers={"accept": accept, **(headers or {})})
         try:
             response = self._clients.current().send(request, stream=True)
             try:
@@ -108,7 +107,7 @@ class Http:
         return Answer(response.status_code, response.content)
 
     def _request(
-        self, method: str, path: str, content: Content | None = None, patient: bool = False,
+        self, method: str, path: str, content: Content | None = None, takes: float | None = 0.0,
         headers: Mapping[str, str] | None = None, json: Json | None = None,
     ) -> httpx.Request:
         if json is not None:
@@ -117,7 +116,7 @@ class Http:
         request = httpx.Request(
             method, self._host.url + path, headers=self._host.headers,
             content=None if content is None else body(content),
-            extensions={"timeout": self._patient if patient else self._usual},
+            extensions={"timeout": _limits(None if takes is None else self._timeout + takes)},
         )
         if headers:
             request.headers.update(headers)

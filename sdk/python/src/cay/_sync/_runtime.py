@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import IO, TypeVar
@@ -10,6 +11,7 @@ from typing import IO, TypeVar
 import httpx
 
 from .._host import Host
+from .._requests import as_bytes
 
 T = TypeVar("T")
 Stream = Generator[T, None, None]
@@ -21,20 +23,35 @@ sleep = time.sleep
 
 
 class Clients:
-    """One httpx client, which any number of threads may use."""
+    """One httpx client for each process, which any number of threads may use.
+
+    A fork inherits the connections: two processes on one of them would read each other's answers.
+    """
 
     def __init__(self, host: Host) -> None:
-        options = host.options()
-        if host.proxies:
-            self._client = httpx.Client(**options)
-        else:
-            self._client = httpx.Client(transport=httpx.HTTPTransport(**options), trust_env=False)
+        self._host = host
+        self._by_process: dict[int, httpx.Client] = {}
 
     def current(self) -> httpx.Client:
-        return self._client
+        process = os.getpid()
+        client = self._by_process.get(process)
+        if client is None:
+            for parent in list(self._by_process):
+                if parent != process:
+                    self._by_process.pop(parent, None)
+            client = self._by_process.setdefault(process, self._new())  # which of several threads was the first
+        return client
+
+    def _new(self) -> httpx.Client:
+        options = self._host.options()
+        if self._host.proxies:
+            return httpx.Client(**options)
+        return httpx.Client(transport=httpx.HTTPTransport(**options), trust_env=False)
 
     def close(self) -> None:
-        self._client.close()
+        client = self._by_process.pop(os.getpid(), None)
+        if client is not None:
+            client.close()
 
 
 def protected(work: Callable[[], T]) -> T:
@@ -66,7 +83,8 @@ def body(content: Content) -> bytes | Iterator[bytes]:
 
 
 def _pieces(content: IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
-    if hasattr(content, "read"):
-        yield from iter(lambda: content.read(CHUNK), b"")
+    if isinstance(content, Iterable) and not hasattr(content, "read"):
+        yield from map(as_bytes, content)
     else:
-        yield from content
+        while piece := as_bytes(content.read(CHUNK)):
+            yield piece

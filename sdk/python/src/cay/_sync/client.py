@@ -14,7 +14,7 @@ from .._errors import CayError, Limit, Unavailable
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
-from .._requests import Spec, query, sandbox_path, spec_body
+from .._requests import Spec, query, sandbox_path, spec_body, with_wishes, without_refused
 from .._retry import Patience
 from ._http import Answer, Http
 from ._runtime import Stream, protected, settle
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Idle alone would never end a sandbox in which a process runs.
-IDLE_SECONDS, TTL_SECONDS = 3600, 86400
+LIFE: Spec = {"idle": 3600, "ttl": 86400}
 
 
 class Cay:
@@ -53,7 +53,7 @@ class Cay:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. Sandboxes and what runs in them stay."""
+        """Closes the connections; a later call opens new ones. Sandboxes and what runs in them stay."""
         protected(self._http.close)
 
     def create(self, **spec: Unpack[Spec]) -> Sandbox:
@@ -126,15 +126,22 @@ class Cay:
         return self._http.get("/capabilities")
 
     def _create_bounded(self, spec: Spec) -> Sandbox:
-        if spec.get("ttl") is not None or spec.get("idle") is not None:
-            return self._create(spec, mine=True)
-        try:
-            return self._create({**spec, "ttl": TTL_SECONDS, "idle": IDLE_SECONDS}, mine=True)
-        except Limit as error:
-            if not str(error.detail.get("rule", "")).endswith((".ttl_max", ".idle_max")):
-                raise
-            # What we wish for is more than the operator allows: the operator's own bounds then.
-            return self._create(spec, mine=True)
+        bounded = spec.get("ttl") is not None or spec.get("idle") is not None
+        return self._create_wishing(spec, {} if bounded else LIFE, mine=True)
+
+    def _create_wishing(self, spec: Spec, wishes: Spec, *, mine: bool = False) -> Sandbox:
+        """As `create`, with `wishes` that the caller has not expressed.
+
+        Where one of them is more than the operator's rules allow, the operator's own bound takes its place.
+        """
+        while True:
+            try:
+                return self._create(with_wishes(spec, wishes), mine=mine)
+            except Limit as error:
+                granted = without_refused(wishes, error)
+                if granted == wishes:
+                    raise
+                wishes = granted
 
     def _create(self, spec: Spec, *, mine: bool) -> Sandbox:
         """`mine`: also a sandbox that was there before is the caller's to remove, if it has this very spec."""

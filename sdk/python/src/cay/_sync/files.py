@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from .._errors import NotFound, Unavailable, from_body
+from .._errors import CayError, Unavailable, from_body, is_missing
 from .._frames import LineParser
 from .._models import Change, FileInfo, Match
-from .._requests import mode_text, query
+from .._requests import byte_range, mode_text, query
 from ._http import Http
 from ._runtime import Content, Stream
 
@@ -45,12 +45,12 @@ class Files:
         """The bytes of a file, or those from `start` to before `end`, as they come."""
         headers = {}
         if start is not None or end is not None:
-            first = start or 0
-            if end is not None and end <= first:
+            wanted = byte_range(start, end)
+            if wanted is None:
                 return
-            headers["range"] = f"bytes={first}-" + ("" if end is None else str(end - 1))
+            headers["range"] = wanted
         url = f"{self._path}/files" + query(path=path, user=user)
-        with closing(self._http.chunks(url, BYTES, patient=False, headers=headers)) as chunks:
+        with closing(self._http.chunks(url, BYTES, takes=0.0, headers=headers)) as chunks:
             for chunk in chunks:
                 if chunk:
                     yield chunk
@@ -72,7 +72,9 @@ class Files:
         """Whether there is something, after links are followed."""
         try:
             self.stat(path, follow=True, user=user)
-        except NotFound:
+        except CayError as error:
+            if not is_missing(error):
+                raise
             return False
         return True
 
@@ -112,8 +114,8 @@ class Files:
         url = f"{self._path}/files" + query(path=path, recursive=recursive, user=user)
         try:
             self._http.send("DELETE", url)
-        except NotFound:
-            if not missing_ok:
+        except CayError as error:
+            if not missing_ok or not is_missing(error):
                 raise
 
     @contextmanager
@@ -128,6 +130,8 @@ class Files:
         url = f"{self._path}/fs/watch" + query(path=path, recursive=recursive, user=user)
         with closing(self._lines(url)) as lines:
             for line in lines:
+                if line["type"] == "error":
+                    raise from_body(line["error"])
                 if line["type"] == "watching":
                     break
             yield self._changes(lines, path)
@@ -135,7 +139,7 @@ class Files:
     def get_archive(self, path: str, *, user: str | None = None) -> Stream[bytes]:
         """A directory or file as a tar archive, piece by piece."""
         url = f"{self._path}/archive" + query(path=path, user=user)
-        with closing(self._http.chunks(url, "application/x-tar", patient=False)) as chunks:
+        with closing(self._http.chunks(url, "application/x-tar", takes=0.0)) as chunks:
             for chunk in chunks:
                 if chunk:
                     yield chunk
@@ -146,7 +150,7 @@ class Files:
         self._http.send("PUT", url, content=data, headers={"content-type": "application/x-tar"})
 
     def _results(self, url: str, name: str) -> builtins.list[Any]:
-        answer = self._http.send("GET", url, repeat=True, patient=True)
+        answer = self._http.send("GET", url, repeat=True, takes=None)
         found = answer.json()
         if "error" in found:  # after the first results had been sent
             raise from_body(found["error"])

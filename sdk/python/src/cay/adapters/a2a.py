@@ -17,7 +17,6 @@ Works with every revision of a2a-pack, the first one included: what only later o
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import contextlib
 import hashlib
@@ -26,17 +25,18 @@ import math
 import posixpath
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import a2a_pack.sandbox as a2a  # type: ignore[import-untyped]
 from a2a_pack.sandbox import ExecResult, SandboxClient, SandboxHandle, SandboxSpec
 
 from .. import (
-    AsyncCay, AsyncFiles, AsyncSandbox, CayError, Conflict, Denied, Gone, Invalid, Limit, Mount, NotFound, TooLarge,
-    Unsupported,
+    AsyncCay, AsyncFiles, AsyncSandbox, CayError, Conflict, Denied, Gone, Invalid, Limit, Mount, NotFound, Spec,
+    TooLarge, Unsupported,
 )
+from .._async._runtime import protected
 
 NAME, OWNER, WORKSPACE, CREATION = "cay.a2a/name", "cay.a2a/owner", "cay.a2a/workspace", "cay.a2a/creation"
 
@@ -71,7 +71,7 @@ done 2> /dev/null
 """
 _LINK_EXEC = _LINK + 'exec "$@"'
 _LINK_SHELL = _LINK + 'exec "$(command -v bash || command -v sh)" -c "$1"'
-_MAKE_DIRECTORIES = 'cd /workspaces && for name; do [ -e "$name" ] || mkdir -p -- "$name" || exit 1; done'
+_MAKE_DIRECTORIES = 'cd /below && for name; do [ -e "$name" ] || mkdir -p -- "$name" || exit 1; done'
 
 
 class SandboxImageRejected(ValueError):
@@ -229,10 +229,10 @@ def _refuse(error: CayError) -> None:
         raise SandboxImageRejected(f"{IMAGE_LIST}: {error.message}") from error
 
 
-async def _finish(cleanup: Coroutine[Any, Any, None]) -> None:
+async def _finish(cleanup: Callable[[], Awaitable[None]]) -> None:
     """Runs a cleanup to its end, also if this task is cancelled meanwhile; what it raises does not matter."""
     with contextlib.suppress(Exception):
-        await asyncio.shield(asyncio.ensure_future(cleanup))
+        await protected(cleanup)
 
 
 # ---- handle and client ---------------------------------------------------------------------------------------------
@@ -362,13 +362,12 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
         if workspace:
             labels[WORKSPACE] = workspace.bucket
         request = dict(id=self.id_of(spec.name), image=image, memory=int(spec.memory_mib * 1024 * 1024), cpus=spec.cpus,
-                       idle=IDLE_SECONDS if self._idle is None else self._idle, labels=labels,
-                       mounts=workspace.mounts() if workspace else None)
+                       idle=self._idle, labels=labels, mounts=workspace.mounts() if workspace else None)
         try:
-            sandbox = await self._make(request, workspace)
+            sandbox = await self._make(cast(Spec, request), workspace)
             await self._set_up(sandbox, workspace, outputs)
         except BaseException as error:
-            await _finish(self._discard(spec.name, creation))
+            await _finish(lambda: self._discard(spec.name, creation))
             if isinstance(error, CayError):
                 _refuse(error)
                 _fail("create", "POST", self.url_of(), spec.name, error)
@@ -397,13 +396,13 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
     async def remove(self, name: str) -> None:
         await CaySandboxHandle(self, name, False).stop()
 
-    async def run_python(self, code: str, *, image: str | None = None, timeout_seconds: float | None = None,
+    async def run_python(self, code: str, *, image: str | None = UNCHOSEN_IMAGE, timeout_seconds: float | None = None,
                          **spec: Any) -> ExecResult:
         """Runs Python code in a sandbox of its own. `spec`: see `run_shell`."""
         return await self._one_shot("py", image, spec,
                                     lambda box: box.exec("python", ["-c", code], timeout=timeout_seconds))
 
-    async def run_shell(self, script: str, *, image: str | None = None, timeout_seconds: float | None = None,
+    async def run_shell(self, script: str, *, image: str | None = UNCHOSEN_IMAGE, timeout_seconds: float | None = None,
                         **spec: Any) -> ExecResult:
         """Runs a script in a sandbox of its own.
 
@@ -425,8 +424,8 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
         try:
             return await run(handle)
         finally:
-            await _finish(handle.stop())
-            await _finish(self.remove(name))
+            await _finish(handle.stop)
+            await _finish(lambda: self.remove(name))  # the order that a2a has; for a stop that failed
 
     # -- names, and what the options mean
 
@@ -467,27 +466,22 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
 
     # -- making one
 
-    async def _make(self, request: dict[str, Any], workspace: _Workspace | None) -> AsyncSandbox:
+    async def _make(self, request: Spec, workspace: _Workspace | None) -> AsyncSandbox:
         handled: set[type[CayError]] = set()
         while True:
             try:
-                return await self.cay.create(**request)
-            except (Conflict, Denied, Limit, NotFound) as error:
+                return await self.cay._create_wishing(request, {"idle": IDLE_SECONDS})
+            except (Conflict, Denied, NotFound) as error:
                 if isinstance(error, NotFound) and "errno" not in error.detail:
                     raise SandboxImageUnsupported(error.message) from error
                 if type(error) in handled or not await self._put_aside(error, request, workspace):
                     raise
                 handled.add(type(error))
 
-    async def _put_aside(self, error: CayError, request: dict[str, Any], workspace: _Workspace | None) -> bool:
-        """Whether what was in the way is gone: an ended sandbox of that name, our own `idle`, missing directories."""
+    async def _put_aside(self, error: CayError, request: Spec, workspace: _Workspace | None) -> bool:
+        """Whether what was in the way is gone: an ended sandbox of that name, or missing directories."""
         if isinstance(error, Conflict):
-            return await self._clear_ended(request["id"])
-        if isinstance(error, Limit):
-            ours = self._idle is None and str(error.detail.get("rule")).endswith(".idle_max")
-            if ours:
-                del request["idle"]  # which means the ceiling
-            return ours
+            return await self._clear_ended(str(request["id"]))
         # Of a source that is not there tenants learn only that it is not allowed.
         if workspace is None or (isinstance(error, Denied) and error.detail.get("field") != "mounts"):
             return False
@@ -505,13 +499,18 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
         return True
 
     async def _make_directories(self, workspace: _Workspace) -> None:
-        """In a sandbox: it can be done from anywhere, and no link in the workspace leads to the host's files."""
-        names = [workspace.bucket, *(f"{workspace.bucket}/{path}" for path in workspace.nested)]
-        mounts = [Mount(str(self._workspaces), "/workspaces")]
-        async with self.cay.sandbox(image=self._image, mounts=mounts, idle=SETUP_SECONDS) as sandbox:
+        """First the workspace, then what is in it, where a link of its own leads to no other workspace."""
+        await self._make_below(str(self._workspaces), [workspace.bucket])
+        await self._make_below(workspace.source, workspace.nested)
+
+    async def _make_below(self, source: str, names: Sequence[str]) -> None:
+        """In a sandbox: it can be done from anywhere, and no link leads to the host's files."""
+        if not names:
+            return
+        async with self.cay.sandbox(image=self._image, mounts=[Mount(source, "/below")], idle=SETUP_SECONDS) as sandbox:
             done = await sandbox.exec(["sh", "-c", _MAKE_DIRECTORIES, "sh", *names], timeout=SETUP_SECONDS)
         if not done.ok:
-            raise Denied(f"cannot make the workspace '{workspace.bucket}': {done.stderr.strip()}")
+            raise Denied(f"cannot make directories in '{source}': {done.stderr.strip()}")
 
     async def _set_up(self, sandbox: AsyncSandbox, workspace: _Workspace | None, outputs: str) -> None:
         if workspace and workspace.nested:

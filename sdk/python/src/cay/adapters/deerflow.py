@@ -16,9 +16,10 @@ import importlib
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from time import time
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from time import monotonic, sleep, time
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
@@ -31,8 +32,10 @@ _HOMES = ("deerflow.community.aio_sandbox", "src.community.aio_sandbox")
 _LABEL, _ID_LABEL, _THREAD_LABEL, _USER_LABEL = "deerflow", "deerflow.sandbox-id", "deerflow.thread", "deerflow.user"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
-_LIVE = ("creating", "running", "paused")
+_READY = ("running", "paused")
+_LIVE = ("creating", *_READY)
 _HEALTH_SECONDS = 5.0
+_CREATE_SECONDS, _CREATE_PAUSE = 30.0, 0.02
 DEFAULT_PREFIX = "deer-flow-sandbox"
 # Sandboxes that DeerFlow forgot, because it never came back, end after this long without use.
 _FORGOTTEN_SECONDS = 3600
@@ -82,6 +85,15 @@ else:
             container_id: str | None = None
             created_at: float = field(default_factory=time)
 
+            def to_dict(self) -> dict[str, Any]:
+                return asdict(self)
+
+            @classmethod
+            def from_dict(cls, data: Mapping[str, Any]) -> SandboxInfo:
+                """Of `to_dict`; the URL may have its first name, base_url. What is not known is left out."""
+                known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+                return cls(**{"sandbox_url": data.get("base_url", ""), **known})
+
 
 class CayBackend(SandboxBackend):
     """Makes, finds and removes the sandboxes of a DeerFlow.
@@ -90,16 +102,19 @@ class CayBackend(SandboxBackend):
     prefix       of the ids; two DeerFlows with different prefixes do not see each other's sandboxes
     mounts       further (host path, container path, read only) for every sandbox
     environment  of every command
+    forgotten    seconds without use after which a sandbox ends, or fewer if the operator of cayd says so; None: never
     spec         further options of `Cay.create`: image, memory, cpus, user, ...
     """
 
     def __init__(self, client: cay.Cay | None = None, *, host: str | None = None, token: str | None = None,
                  prefix: str = DEFAULT_PREFIX, mounts: Iterable[tuple[str, str, bool]] = (),
-                 environment: Mapping[str, str] | None = None, **spec: Any) -> None:
+                 environment: Mapping[str, str] | None = None, forgotten: float | None = _FORGOTTEN_SECONDS,
+                 **spec: Any) -> None:
         self._cay = client or cay.Cay(host, token=token)
         self._prefix = prefix
         self._mounts = list(mounts)
-        self._spec = {"idle": _FORGOTTEN_SECONDS, **spec, "env": dict(environment or {})}
+        self._spec: dict[str, Any] = {**spec, "env": dict(environment or {})}
+        self._wishes: cay.Spec = {"idle": forgotten}
 
     def create(self, thread_id: str | None, sandbox_id: str,
                extra_mounts: list[tuple[str, str, bool]] | None = None, *, user_id: str | None = None,
@@ -132,7 +147,7 @@ class CayBackend(SandboxBackend):
         """The sandbox of that id if it runs and answers; never raises."""
         try:
             found = self._find(sandbox_id)
-            if found is None or found.state not in _LIVE:
+            if found is None or found.state not in _READY:
                 return None
             info = self._info(self._cay.attach(found.id), sandbox_id, found)
             healthy = httpx.get(f"{info.sandbox_url}/v1/sandbox", timeout=_HEALTH_SECONDS, trust_env=False)
@@ -143,13 +158,16 @@ class CayBackend(SandboxBackend):
 
     def list_running(self) -> list[SandboxInfo]:
         """All sandboxes of this prefix that run, whoever made them; [] if that cannot be told."""
+        running = []
         try:
-            return [self._info(self._cay.attach(found.id), found.labels[_ID_LABEL], found)
-                    for found in self._cay.list(labels={_LABEL: self._prefix})
-                    if found.state in _LIVE and _ID_LABEL in found.labels]
+            for found in self._cay.list(labels={_LABEL: self._prefix}):
+                if found.state in _READY and _ID_LABEL in found.labels:
+                    with suppress(cay.Gone, cay.NotFound):  # it ended since
+                        running.append(self._info(self._cay.attach(found.id), found.labels[_ID_LABEL], found))
         except cay.CayError as error:
             _log.warning("the sandboxes cannot be listed: %s", error)
             return []
+        return running
 
     def is_absent(self, sandbox_id: str) -> bool:
         """True only if there is nothing of that id, not even one that has ended; raises if it cannot be told."""
@@ -190,9 +208,13 @@ class CayBackend(SandboxBackend):
             return None
 
     def _adopt(self, name: str) -> cay.Sandbox | None:
-        """The one that runs. One that has ended makes room."""
+        """The one that runs; one that is just being made is waited for. One that has ended makes room."""
         try:
             box = self._cay.get(name)
+            deadline = monotonic() + _CREATE_SECONDS
+            while box.info is not None and box.info.state == "creating" and monotonic() < deadline:
+                sleep(_CREATE_PAUSE)
+                box.refresh()
         except cay.NotFound:
             return None
         if box.info is not None and box.info.state in _LIVE:
@@ -202,13 +224,20 @@ class CayBackend(SandboxBackend):
 
     def _make(self, name: str, labels: dict[str, str], mounts: list[cay.Mount]) -> cay.Sandbox:
         try:
-            return self._cay.create(id=name, labels=labels, mounts=mounts, **self._spec)
+            spec = cast(cay.Spec, {"id": name, "labels": labels, "mounts": mounts, **self._spec})
+            box = self._cay._create_wishing(spec, self._wishes)
         except cay.Conflict:
             # Another process was faster, perhaps with other mounts: one sandbox for each id.
-            box = self._adopt(name)
-            if box is None:
+            other = self._adopt(name)
+            if other is None:
                 raise
-            return box
+            return other
+        try:
+            box.aio_url()
+        except BaseException:
+            box.remove()  # nobody could use it
+            raise
+        return box
 
     def _info(self, box: cay.Sandbox | None, sandbox_id: str, found: cay.SandboxInfo | None = None) -> SandboxInfo:
         found = found or (box and (box.info or box.refresh())) or None
@@ -217,9 +246,9 @@ class CayBackend(SandboxBackend):
                            created_at=found.created_ms / 1000 if found else 0.0)
 
 
-def _generation(found: cay.SandboxInfo) -> str:
-    """Tells a sandbox from a later one of the same id."""
-    return f"{found.id}@{found.created_ms}"
+def _generation(found: cay.SandboxInfo) -> str | None:
+    """Tells a sandbox from a later one of the same id; None as long as it is being made."""
+    return f"{found.id}@{found.created_ms}" if found.created_ms else None
 
 
 def _in_order(mounts: Iterable[tuple[str, str, bool]]) -> list[cay.Mount]:
@@ -233,26 +262,37 @@ def _in_order(mounts: Iterable[tuple[str, str, bool]]) -> list[cay.Mount]:
 if TYPE_CHECKING or AioSandboxProvider is not None:
 
     class CayProvider(AioSandboxProvider):
-        """DeerFlow's AIO provider with cay in place of Docker. Of config.yaml's section `sandbox` it takes, besides what
-        DeerFlow knows (mounts, environment, idle_timeout, replicas, container_prefix): cay_host, cay_token, and
-        cay_spec, further options of `Cay.create`. `image` is DeerFlow's; cay's own is in cay_spec."""
+        """DeerFlow's AIO provider with cay in place of Docker.
+
+        Of config.yaml's section `sandbox` it takes, besides what DeerFlow knows (mounts, environment, idle_timeout,
+        replicas, container_prefix): cay_host, cay_token, and cay_spec, further options of `Cay.create`. `image` is
+        DeerFlow's; cay's own is in cay_spec.
+        """
 
         def _create_backend(self) -> CayBackend:
             settings = importlib.import_module(f"{_home_of(AioSandboxProvider)}.config").get_app_config().sandbox
+            _check_network(getattr(settings, "network", None))
             config = self._config
             idle = config.get("idle_timeout", 0)
-            spec: dict[str, Any] = {"idle": max(_FORGOTTEN_SECONDS, 6 * idle) if idle else None,
-                                    **(getattr(settings, "cay_spec", None) or {})}
+            spec: dict[str, Any] = getattr(settings, "cay_spec", None) or {}
             return CayBackend(host=getattr(settings, "cay_host", None), token=getattr(settings, "cay_token", None),
                               prefix=config.get("container_prefix") or DEFAULT_PREFIX,
                               mounts=[(m.host_path, m.container_path, m.read_only) for m in config.get("mounts") or []],
-                              environment=config.get("environment"), **spec)
+                              environment=config.get("environment"),
+                              forgotten=max(_FORGOTTEN_SECONDS, 6 * idle) if idle else None, **spec)
 
         @property
         def uses_thread_data_mounts(self) -> bool:
             """The thread's directories are mounted: DeerFlow need not copy uploads."""
             wanted = self._config.get("thread_data_mounts")
             return True if wanted is None else bool(wanted)
+
+    def _check_network(network: Any) -> None:
+        """`open`, which is DeerFlow's default, and `isolated` are both no network; a list of hosts would be a lie."""
+        mode = network.get("mode") if isinstance(network, Mapping) else getattr(network, "mode", None)
+        if mode == "allowlist":
+            raise cay.Unsupported("sandbox.network.mode allowlist: sandboxes have no network in this version; "
+                                  "isolated is what they are", {"field": "network"})
 
     def _home_of(provider: type) -> str:
         """The top package of the DeerFlow that `provider` belongs to."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import posixpath
 import sys
@@ -21,12 +22,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import cay
+from cay._errors import is_missing
 
 _log = logging.getLogger(__name__)
 
 # The homes that OpenEnv's protocols had so far. No release on the package index has one of them yet.
 _PROTOCOL_MODULES = ("openenv.core.harness.sandbox.base", "opencode_env.sandbox.base")
 _KILLED = 137
+# As root: $2 and the directories above it that are missing are made, and belong to $1.
+_MAKE = """set -e
+[ ! -e "$2" ]
+top=$2
+while [ ! -d "${top%/*}/" ]; do top=${top%/*}; done
+mkdir -p -- "${2%/*}/"
+: > "$2"
+chown -R -- "$1" "$top"
+"""
 
 
 @dataclass
@@ -83,8 +94,8 @@ class CayBgJob:
 class CaySandboxHandle:
     """One sandbox. Relative paths are below its home."""
 
-    def __init__(self, sandbox: cay.Sandbox, home: str) -> None:
-        self._sandbox, self._home = sandbox, home
+    def __init__(self, sandbox: cay.Sandbox, home: str, user: str = "user") -> None:
+        self._sandbox, self._home, self._user = sandbox, home, user
         self._result = _result_class()
 
     @property
@@ -105,8 +116,8 @@ class CaySandboxHandle:
         timeout: float | None = 60,
     ) -> ExecResult:
         """Runs a bash command to its end. On timeout: exit code 124, what was printed so far, a note in stderr."""
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be more than 0, or None for no limit: {timeout!r}")
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise ValueError(f"timeout must be a number of seconds, or None for no limit: {timeout!r}")
         done = self._sandbox.exec(_bash(cmd), env=envs, cwd=self._cwd(cwd), timeout=timeout)
         stderr = done.stderr
         if done.truncated:
@@ -120,15 +131,24 @@ class CaySandboxHandle:
         return CayBgJob(self._sandbox.start(_bash(cmd), env=envs, cwd=self._cwd(cwd)))
 
     def write_text(self, path: str, content: str) -> None:
-        """Makes the directories above it. The file belongs to the user that commands run as."""
-        self._sandbox.files.write(self._path(path), content.encode())
+        """Makes the directories above it. The file belongs to the user that commands run as.
+
+        A new file may be anywhere, also where that user could not make one. One that is there has to be writable.
+        """
+        where, data = self._path(path), content.encode()
+        try:
+            self._sandbox.files.write(where, data)
+        except cay.Denied:
+            if not self._make(where) and not self._sandbox.exec(["test", "-w", where]).ok:
+                raise
+            self._sandbox.files.write(where, data, user="root")  # whom the file belongs to stays the same
 
     def read_text(self, path: str) -> str:
         """FileNotFoundError if there is none, UnicodeDecodeError if it is not UTF-8. Newlines stay as they are."""
         try:
             return self._sandbox.files.read(self._path(path)).decode()
         except cay.CayError as error:
-            if not _no_file(error):
+            if not is_missing(error):
                 raise
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
@@ -137,7 +157,7 @@ class CaySandboxHandle:
         try:
             self._sandbox.files.stat(self._path(path), follow=True)
         except cay.CayError as error:
-            if not _no_file(error):
+            if not is_missing(error):
                 _log.warning("cannot tell whether %r exists: %s", path, error)
             return False
         return True
@@ -148,6 +168,11 @@ class CaySandboxHandle:
             self._sandbox.remove()
         except Exception as error:
             _log.warning("sandbox %s is left to its ttl: %s", self.sandbox_id, error)
+
+    def _make(self, path: str) -> bool:
+        """Makes an empty file of the user's, as root; False if there is something, or none can be."""
+        owner = self._user if ":" in self._user else f"{self._user}:"  # with the group of that user
+        return self._sandbox.exec(["sh", "-c", _MAKE, "sh", owner, path], user="root", cwd="/").ok
 
     def _path(self, path: str) -> str:
         return posixpath.join(self._home, path)
@@ -162,7 +187,8 @@ class CaySandboxBackend:
     client  a cay.Cay to use instead of host and token; the caller closes it
     image   default of `create`; it must have bash, `user` and `home`
     user    whom commands run as and files belong to; `home` is its home and the default working directory
-    output  how much is kept of what a command prints; `exec` never returns more
+    output  how much is kept of what a command prints; `exec` never returns more. None: 64 MiB, or what the operator
+            of cayd allows
     """
 
     def __init__(
@@ -176,7 +202,7 @@ class CaySandboxBackend:
         home: str = "/home/user",
         memory: int | str | None = None,
         cpus: float | None = None,
-        output: int | str | None = "64M",
+        output: int | str | None = None,
     ) -> None:
         if client is not None and (host is not None or token is not None):
             raise ValueError("give either a client or its host and token")
@@ -198,22 +224,26 @@ class CaySandboxBackend:
 
         `metadata` become labels `openenv.KEY`; what cannot be a label is refused, and nothing is made.
         """
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s must be more than 0: {timeout_s!r}")
+        if not 0 < timeout_s < math.inf:
+            raise ValueError(f"timeout_s must be a number of seconds: {timeout_s!r}")
         if unknown:
             _log.warning("create: not known, ignored: %s", ", ".join(sorted(unknown)))
-        sandbox = self._client.create(
-            image=image or self._image,
-            user=self._user,
-            cwd=self._home,
-            env={"HOME": self._home, **(envs or {})},
-            labels=_labels(metadata or {}),
-            ttl=timeout_s,
-            memory=self._memory,
-            cpus=self._cpus,
-            output=self._output,
-        )
-        return CaySandboxHandle(sandbox, self._home)
+        try:
+            spec: cay.Spec = {
+                "image": image or self._image,
+                "user": self._user,
+                "cwd": self._home,
+                "env": {"HOME": self._home, **(envs or {})},
+                "labels": _labels(metadata or {}),
+                "ttl": timeout_s,
+                "memory": self._memory,
+                "cpus": self._cpus,
+                "output": self._output,
+            }
+            sandbox = self._client._create_wishing(spec, {"output": "64M"})
+        except cay.NotFound as error:  # of the image; those of registries are not part of this version
+            raise cay.Unsupported(error.message, {"field": "image"}) from error
+        return CaySandboxHandle(sandbox, self._home, self._user)
 
     def close(self) -> None:
         """Closes the connections to cayd. Sandboxes live on."""
@@ -229,8 +259,3 @@ def _labels(metadata: Mapping[str, str]) -> dict[str, str]:
     if "sandbox" in metadata:
         raise ValueError("metadata 'sandbox': openenv.sandbox is the mark of every sandbox of OpenEnv's")
     return {"openenv.sandbox": "true"} | {f"openenv.{key}": str(value) for key, value in metadata.items()}
-
-
-def _no_file(error: cay.CayError) -> bool:
-    """Whether it was the path that led nowhere; a sandbox that does not exist is `not_found` without an errno."""
-    return error.detail.get("errno") in (errno.ENOENT, errno.ENOTDIR)

@@ -54,8 +54,11 @@ except ImportError:
         body: bytes
 
 
-from cay import AsyncCay, AsyncProcess, AsyncSandbox, Cay, CayError, Conflict, Exit, Gone, Invalid, Limit, Spec
+from cay import AsyncCay, AsyncProcess, AsyncSandbox, Cay, CayError, Conflict, Exit, Gone, Invalid, Spec
 from cay import FileInfo as Entry
+from cay._async._runtime import protected
+from cay._async.client import LIFE
+from cay._errors import is_missing
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -66,8 +69,6 @@ LONGEST_TIMEOUT = 2e6  # what the daemon is told of one that is longer or infini
 # Linux takes 128 KiB in one argument. A longer command goes in by standard input, which is then empty again.
 LONGEST_ARGUMENT = 100_000
 EVAL_INPUT = 'eval "$(cat)" < /dev/null'
-# A sandbox that nobody closes ends after an hour without use, or after a day.
-LIFE: Spec = {"idle": 3600, "ttl": 86400}
 # So much of a command's output is kept until it is read; it costs nothing before it is written.
 KEPT: Spec = {"output": "64M"}
 
@@ -103,7 +104,7 @@ class CaySandbox(Sandbox):
         try:
             await sandbox.box()
         except BaseException:  # a thread is not cancelled: what it makes has to go
-            await asyncio.shield(asyncio.ensure_future(sandbox.aclose()))
+            await protected(sandbox.aclose)
             raise
         return sandbox
 
@@ -186,7 +187,7 @@ class CaySandbox(Sandbox):
             yield ExecutionResult(exit.exit_code, stdout, stderr)
         finally:
             task.cancel()  # nothing, if it is done
-            await asyncio.wait([task])
+            await protected(lambda: _end_of(task))
 
     async def read_file(self, path: str, **kwargs: Any) -> bytes:
         box = await self.box()
@@ -256,12 +257,9 @@ class CaySandbox(Sandbox):
 
 
 def _create(cay: Cay, spec: Spec, working_dir: str) -> str:
-    wanted: Spec = {**KEPT, **spec} if "ttl" in spec or "idle" in spec else {**KEPT, **LIFE, **spec}
+    wishes: Spec = KEPT if "ttl" in spec or "idle" in spec else {**KEPT, **LIFE}
     with cay:
-        try:
-            box = cay.create(**wanted)
-        except Limit:
-            box = cay.create(**spec)  # the operator allows less than our defaults, and has defaults as well
+        box = cay._create_wishing(spec, wishes)
         try:
             box.files.mkdir(working_dir)
         except BaseException:
@@ -285,11 +283,18 @@ async def _supervise(process: AsyncProcess, input: str | None, timeout: float | 
         return None
     except BaseException:
         with suppress(CayError):  # the first error says more
-            await asyncio.shield(asyncio.ensure_future(process.kill()))
+            await protected(process.kill)
         raise
     finally:
         work.cancel()
-        await asyncio.wait([work])
+        await _end_of(work)
+
+
+async def _end_of(work: asyncio.Future[Any]) -> None:
+    """Waits for it. An error of it that nobody was there to see is not one that asyncio should complain of."""
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.exception()
 
 
 async def _read_all(process: AsyncProcess, feed: asyncio.Queue[StreamChunk | None]) -> Exit:
@@ -330,19 +335,15 @@ def _os_error(error: CayError, path: str) -> OSError:
 ERRNO = {"invalid": errno.EINVAL, "denied": errno.EACCES, "no_space": errno.ENOSPC}
 
 
-def _is_missing(error: CayError) -> bool:
-    return error.detail.get("errno") in (errno.ENOENT, errno.ENOTDIR)
-
-
 async def _is_no_directory(box: AsyncSandbox, path: str, error: CayError) -> bool:
-    if _is_missing(error):
+    if is_missing(error):
         return True
     if not isinstance(error, Invalid):
         return False
     try:
         return (await box.files.stat(path, follow=True)).type != "directory"
     except CayError as other:
-        return _is_missing(other)
+        return is_missing(other)
 
 
 async def _file_info(box: AsyncSandbox, entry: Entry) -> FileInfo:
