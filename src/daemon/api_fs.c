@@ -63,6 +63,7 @@ static void start(struct request *r, const struct form *form, void (*drop)(struc
         .pattern = args.pattern,
         .mode = args.mode,
         .number = form->which & ARG_DEPTH ? args.depth : args.limit,
+        .size = form->type == FS_LIST ? args.limit : 0,
         .flags = (args.recursive ? MSG_F_RECURSIVE : 0) | (args.follow ? MSG_F_FOLLOW : 0) |
                  (args.literal ? MSG_F_LITERAL : 0) | (args.ignore_case ? MSG_F_IGNORE_CASE : 0),
     };
@@ -229,8 +230,10 @@ static const struct channel_ops array_ops = {array_take, array_done, NULL};
 
 void fs_list(struct request *r)
 {
-    static const struct form form = {
-        .type = FS_LIST, .which = ARG_PATH | ARG_DEPTH, .ops = &array_ops, .name = "entries"};
+    static const struct form form = {.type = FS_LIST,
+                                     .which = ARG_PATH | ARG_DEPTH | ARG_LIMIT,
+                                     .ops = &array_ops,
+                                     .name = "entries"};
     start(r, &form, drop_op);
 }
 

@@ -80,16 +80,18 @@ int fs_list(struct worker *worker, const struct msg *msg, struct cay_error *err)
 {
     autowalk struct walk walk = {0};
     struct walk_item item;
-    int top = fs_open_dir(msg->path, err), more;
+    uint64_t left = msg->size ? msg->size : UINT64_MAX;
+    int top = fs_open_dir(msg->path, err), more = 0;
     if (top < 0 || walk_init(&walk, top, 0, err) < 0)
         return -1;
-    while ((more = walk_next(&walk, &item, err)) > 0) {
+    while (left && (more = walk_next(&walk, &item, err)) > 0) {
         if (item.depth + 1 >= msg->number)
             walk_skip(&walk);
+        left--;
         if (send_entry(worker, item.dir, item.name, item.path, &item.st, err) < 0)
             return -1;
     }
-    return more;
+    return left ? more : 0;
 }
 
 int fs_find(struct worker *worker, const struct msg *msg, struct cay_error *err)

@@ -116,7 +116,7 @@ enum msg_type {
     FS_WRITE,
     /* path, flags FOLLOW -> ENTRY, OK */
     FS_STAT,
-    /* path, number (depth; 0 and 1: one level) -> ENTRY..., OK */
+    /* path, number (depth; 0 and 1: one level), size (entries at most; 0: all) -> ENTRY..., OK */
     FS_LIST,
     /* path, mode: with parents; an existing directory is fine -> OK */
     FS_MKDIR,

@@ -934,3 +934,13 @@ def test_a_working_directory_that_is_missing_is_in_nobody_s_way(cayd, cayd_make)
     assert cayd.get(f"/sandboxes/{box}/fs/stat?path=/srv/app").code == "not_found"
     assert cayd.put(f"/sandboxes/{box}/files?path=/srv/app/main.py", b"print(1)\n").status in (200, 201, 204)
     assert cayd.exec(box, argv=["python3", "main.py"])["stdout"] == "1\n"
+
+
+def test_a_list_has_a_limit(cayd, cayd_make):
+    """limit: entries at most, over all levels; a client need not take a whole tree."""
+    box = cayd_make()
+    cayd.exec(box, shell="mkdir -p /w/a/b; touch /w/1 /w/2 /w/a/3 /w/a/b/4")
+    names = [e["name"] for e in cayd.get(f"/sandboxes/{box}/fs/list?path=/w&depth=9&limit=3").body["entries"]]
+    whole = [e["name"] for e in cayd.get(f"/sandboxes/{box}/fs/list?path=/w&depth=9&limit=100").body["entries"]]
+    assert len(whole) == 6 and names == whole[:3]
+    assert cayd.get(f"/sandboxes/{box}/fs/list?path=/w&limit=x").code == "invalid"

@@ -128,8 +128,8 @@ TEST(ids)
         "acme~box",
         "a-1~a.b_c",
         "pool~0123456789ab",
-        "abcdefghijklmnopqrstuvwx~"
-        "123456789012345678901234567890123456789012345678901234567890123"};
+        ("abcdefghijklmnopqrstuvwx~"
+         "123456789012345678901234567890123456789012345678901234567890123")};
     static const char *const bad[] = {
         "",
         "-a",

@@ -106,9 +106,12 @@ export class Files {
     }
   }
 
-  /** The entries of a directory, `depth` levels down; sorted by name. */
-  async list(path: string, { depth, user, signal }: FileOptions & { depth?: number } = {}): Promise<FileInfo[]> {
-    return entries(path, await this.#get<EntryList>("list", { path, depth, user }, signal));
+  /** The entries of a directory, `depth` levels down, `limit` of them at most; sorted by name. */
+  async list(
+    path: string,
+    { depth, limit, user, signal }: FileOptions & { depth?: number; limit?: number } = {},
+  ): Promise<FileInfo[]> {
+    return entries(path, await this.#get<EntryList>("list", { path, depth, limit, user }, signal));
   }
 
   /** What is below a directory and matches: on the name, or on the relative path if the pattern has a slash. */

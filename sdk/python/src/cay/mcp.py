@@ -256,9 +256,9 @@ def build(box: Box) -> MCPServer[None]:
         """List a directory in the sandbox: a line for each entry, with / behind directories and the size of files."""
         async with box.use() as place:
             above = place.path(path)
-            found = await place.sandbox.files.list(above, depth=depth)
+            found = await place.sandbox.files.list(above, depth=depth, limit=ENTRIES + 1)
         lines = [_entry(info, above) for info in found[:ENTRIES]]
-        more = [f"[{len(found) - ENTRIES} more entries left out]"] if len(found) > ENTRIES else []
+        more = ["[more than these; list a directory below]"] if len(found) > ENTRIES else []
         return _joined(lines + more) or f"{above} is empty"
 
     @server.tool(annotations=READS, structured_output=False)

@@ -78,9 +78,11 @@ class Files:
             return False
         return True
 
-    def list(self, path: str, *, depth: int = 1, user: str | None = None) -> builtins.list[FileInfo]:
-        """The entries of a directory, by name, and of those below it down to `depth` levels."""
-        url = f"{self._path}/fs/list" + query(path=path, depth=depth, user=user)
+    def list(
+        self, path: str, *, depth: int = 1, limit: int | None = None, user: str | None = None,
+    ) -> builtins.list[FileInfo]:
+        """The entries of a directory, by name, and of those below it down to `depth` levels; `limit` of them at most."""
+        url = f"{self._path}/fs/list" + query(path=path, depth=depth, limit=limit, user=user)
         return [FileInfo.from_json(one, path) for one in self._results(url, "entries")]
 
     def find(

@@ -129,7 +129,12 @@ class CayBackend(SandboxBackend):
         name = self._name(sandbox_id)
         labels = self._labels(sandbox_id, {_THREAD_LABEL: thread_id, _USER_LABEL: user_id})
         mounts = _in_order([*(extra_mounts or []), *self._mounts])
-        return self._info(self._adopt(name) or self._make(name, labels, mounts), sandbox_id)
+        box = self._adopt(name) or self._make(name, labels, mounts)
+        try:
+            return self._info(box, sandbox_id)
+        except cay.Unsupported:
+            box.remove()  # a sandbox without a URL is of no use to anybody
+            raise
 
     def destroy(self, info: SandboxInfo) -> None:
         """Removes it. Returns when it is gone, or was already; raises if it may still be there."""
@@ -225,19 +230,13 @@ class CayBackend(SandboxBackend):
     def _make(self, name: str, labels: dict[str, str], mounts: list[cay.Mount]) -> cay.Sandbox:
         try:
             spec = cast(cay.Spec, {"id": name, "labels": labels, "mounts": mounts, **self._spec})
-            box = self._cay._create_wishing(spec, self._wishes)
+            return self._cay._create_wishing(spec, self._wishes)
         except cay.Conflict:
             # Another process was faster, perhaps with other mounts: one sandbox for each id.
-            other = self._adopt(name)
-            if other is None:
+            box = self._adopt(name)
+            if box is None:
                 raise
-            return other
-        try:
-            box.aio_url()
-        except BaseException:
-            box.remove()  # nobody could use it
-            raise
-        return box
+            return box
 
     def _info(self, box: cay.Sandbox | None, sandbox_id: str, found: cay.SandboxInfo | None = None) -> SandboxInfo:
         found = found or (box and (box.info or box.refresh())) or None
