@@ -211,9 +211,7 @@ def test_step_11_kills(rollout, cay):
 @pytest.fixture(scope="module")
 def openenv(host):
     """openenv(*arguments) -> what a Python that has openenv 0.10.0 printed."""
-    venv = os.environ.get("CAY_TEST_OPENENV_VENV", ROOT / "build" / "sdk-venv-openenv")
-    made = subprocess.run([ROOT / "tests/tools/venv", ROOT / "tests/sdk/requirements-openenv.txt", venv],
-                          capture_output=True, text=True, timeout=280)
+    made = subprocess.run([ROOT / "tests/tools/openenv-venv"], capture_output=True, text=True, timeout=280)
     assert made.returncode == 0, made.stderr
     env = dict(os.environ, PYTHONPATH=str(ROOT / "sdk/python/src"), CAY_HOST=host)
 
