@@ -746,7 +746,8 @@ def test_what_waits_in_the_pool_is_nobodys(daemons):
     daemon = daemons(pool=3)
     token = daemon.token("t", tenant="acme")
     daemon.create(id="mine")
-    names = until(lambda: waiting(daemon) if len(waiting(daemon)) == 3 else None)
+    until(lambda: b"cay_pool_ready 3\n" in daemon.get("/metrics").body)
+    names = waiting(daemon)  # perhaps with the one that was given away, under the name that it was made with
     for who in ({}, {"token": token}):
         listed = {b["id"] for b in daemon.get("/sandboxes?state=all", **who).body["sandboxes"]}
         assert listed == (set() if who else {"mine"})
