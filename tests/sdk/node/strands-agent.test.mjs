@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 
-import { Agent, Model, tool } from "@strands-agents/sdk";
+import { Agent, tool } from "@strands-agents/sdk";
 import { LocalFileStorage } from "@strands-agents/sdk/storage";
 import { ContextOffloader } from "@strands-agents/sdk/vended-plugins/context-offloader";
 import { AgentSkills } from "@strands-agents/sdk/vended-plugins/skills";
@@ -15,6 +15,7 @@ import { makeShell } from "@strands-agents/sdk/vended-tools/shell";
 import { Cay } from "cay";
 import { CaySandbox } from "cay/strands";
 import { z } from "zod";
+import { Script } from "./strands_support.mjs";
 
 const cay = new Cay();
 let sandbox;
@@ -27,39 +28,6 @@ after(async () => {
   await sandbox.close();
   cay.close();
 });
-
-/** A model that says what its script says: {name, input} calls a tool, a text ends the turn. */
-class Script extends Model {
-  constructor(...turns) {
-    super();
-    this.turns = turns;
-    this.heard = [];
-  }
-
-  updateConfig() {}
-
-  getConfig() {
-    return { modelId: "script" };
-  }
-
-  async *stream(messages, options) {
-    this.heard.push({ messages, options });
-    const turn = this.turns.shift();
-    const isCall = typeof turn !== "string";
-    yield { type: "modelMessageStartEvent", role: "assistant" };
-    if (isCall) {
-      const start = { type: "toolUseStart", name: turn.name, toolUseId: `call-${this.heard.length}` };
-      yield { type: "modelContentBlockStartEvent", start };
-      const delta = { type: "toolUseInputDelta", input: JSON.stringify(turn.input) };
-      yield { type: "modelContentBlockDeltaEvent", delta };
-    } else {
-      yield { type: "modelContentBlockStartEvent" };
-      yield { type: "modelContentBlockDeltaEvent", delta: { type: "textDelta", text: turn } };
-    }
-    yield { type: "modelContentBlockStopEvent" };
-    yield { type: "modelMessageStopEvent", stopReason: isCall ? "toolUse" : "endTurn" };
-  }
-}
 
 const shell = (command, timeout) => ({ name: "sandbox_shell", input: { command, ...(timeout && { timeout }) } });
 const editor = (command, path, more = {}) => ({ name: "sandbox_file_editor", input: { command, path, ...more } });

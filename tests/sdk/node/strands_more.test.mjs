@@ -5,12 +5,13 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { Agent, Model, SandboxTimeoutError } from "@strands-agents/sdk";
+import { Agent, SandboxTimeoutError } from "@strands-agents/sdk";
 import { bash } from "@strands-agents/sdk/vended-tools/bash";
 import { makeFileEditor } from "@strands-agents/sdk/vended-tools/file-editor";
 import { makeShell } from "@strands-agents/sdk/vended-tools/shell";
 import { Cay } from "cay";
 import { CaySandbox } from "cay/strands";
+import { Script } from "./strands_support.mjs";
 
 const cay = new Cay();
 let sandbox;
@@ -24,36 +25,9 @@ after(async () => {
   cay.close();
 });
 
-/** A model that makes these calls of tools, one after the other. */
-class Script extends Model {
-  constructor(...calls) {
-    super();
-    this.calls = calls;
-  }
-
-  updateConfig() {}
-
-  getConfig() {
-    return { modelId: "script" };
-  }
-
-  async *stream() {
-    const call = this.calls.shift();
-    const start = call && { type: "toolUseStart", name: call.name, toolUseId: `call-${this.calls.length}` };
-    const delta = call
-      ? { type: "toolUseInputDelta", input: JSON.stringify(call.input) }
-      : { type: "textDelta", text: "done" };
-    yield { type: "modelMessageStartEvent", role: "assistant" };
-    yield { type: "modelContentBlockStartEvent", ...(start && { start }) };
-    yield { type: "modelContentBlockDeltaEvent", delta };
-    yield { type: "modelContentBlockStopEvent" };
-    yield { type: "modelMessageStopEvent", stopReason: call ? "toolUse" : "endTurn" };
-  }
-}
-
 /** What the tools of an agent in the sandbox answer to these calls. */
 async function play(tools, ...calls) {
-  const agent = new Agent({ model: new Script(...calls), sandbox, tools, printer: false });
+  const agent = new Agent({ model: new Script(...calls, "done"), sandbox, tools, printer: false });
   await agent.invoke("go");
   const results = agent.messages.flatMap(({ content }) => content.filter((block) => block.type === "toolResultBlock"));
   return { agent, answers: results.map(({ content: [first] }) => first.json ?? first.text) };

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """a2a's SandboxClient on cay: names and owners, one-shots, egress, secrets and labels."""
 import asyncio
-import uuid
 
 import pytest
 from a2a_pack.sandbox import ExecResult, SandboxClient, SandboxSpec
+from a2a_kit import runner
 
 import cay as sdk
 from cay.adapters.a2a import CaySandboxClient, CaySandboxHandle
@@ -12,21 +12,8 @@ from cay.adapters.a2a import CaySandboxClient, CaySandboxHandle
 
 @pytest.fixture
 def run(host):
-    """run(body, **options): `await body(client)` with a client of an owner of its own, whose sandboxes are removed."""
-    owner = f"test-{uuid.uuid4().hex}"
-
-    def go(body, **options):
-        async def main():
-            async with CaySandboxClient(**{"host": host, "owner": owner, **options}) as client:
-                try:
-                    return await body(client)
-                finally:
-                    for name in await client.list():
-                        await client.remove(name)
-
-        return asyncio.run(main())
-
-    return go
+    """run(body, **options); see a2a_kit.py."""
+    return runner(host)
 
 
 def ids(cay):

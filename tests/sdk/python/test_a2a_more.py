@@ -17,6 +17,7 @@ from typing import Any, Sequence
 
 import a2a_pack.sandbox as installed
 import pytest
+from a2a_kit import runner
 
 import cay as sdk
 from cay.adapters.a2a import CaySandboxClient, CaySandboxHandle, SandboxImageRejected
@@ -197,21 +198,8 @@ def test_fields_are_those_of_the_first_revision():
 
 @pytest.fixture
 def run(host, tmp_path):
-    """run(body, **options): `await body(client)` with a client of an owner of its own, whose sandboxes are removed."""
-    owner = f"test-{uuid.uuid4().hex}"
-
-    def go(body, **options):
-        async def main():
-            async with CaySandboxClient(**{"host": host, "owner": owner, "workspaces": str(tmp_path), **options}) as c:
-                try:
-                    return await body(c)
-                finally:
-                    for name in await c.list():
-                        await c.remove(name)
-
-        return asyncio.run(main())
-
-    return go
+    """run(body, **options); see a2a_kit.py."""
+    return runner(host, workspaces=str(tmp_path))
 
 
 def ids(cay):

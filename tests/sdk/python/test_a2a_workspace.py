@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workspaces of a2a's sandboxes on cay: which directory is mounted, what of it may be written, the links at /."""
-import asyncio
 import json
 import os
-import uuid
 
 import pytest
 from a2a_pack.sandbox import ExecResult, SandboxRuntimeError, SandboxSpec
+from a2a_kit import runner
 
 import cay as sdk
-from cay.adapters.a2a import CaySandboxClient
 
 TRY_ALL = """
 for path in /workspace/x /workspace/data/x /workspace/reports/x /workspace/reports/deep/x /workspace/outputs/x; do
@@ -29,21 +27,8 @@ def top(tmp_path):
 
 @pytest.fixture
 def run(host, top):
-    """run(body, **options): `await body(client)` with a client whose workspaces are in `top`."""
-    owner = f"test-{uuid.uuid4().hex}"
-
-    def go(body, **options):
-        async def main():
-            async with CaySandboxClient(**{"host": host, "owner": owner, "workspaces": str(top), **options}) as client:
-                try:
-                    return await body(client)
-                finally:
-                    for name in await client.list():
-                        await client.remove(name)
-
-        return asyncio.run(main())
-
-    return go
+    """run(body, **options); see a2a_kit.py."""
+    return runner(host, workspaces=str(top))
 
 
 @pytest.fixture

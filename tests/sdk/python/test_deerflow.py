@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay.adapters.deerflow: what DeerFlow asks of a SandboxBackend and of a provider. See deerflow_standin/README.md."""
-import importlib
 import os
 import pathlib
 import signal
@@ -11,26 +10,17 @@ import time
 
 import agent_sandbox
 import pytest
+from deerflow_kit import load
 
 import cay as sdk
 
 HERE = pathlib.Path(__file__).resolve().parent
 STANDIN = HERE / "deerflow_standin"
-MODULE = "cay.adapters.deerflow"
-
-
-def fresh(monkeypatch, *paths):
-    """The adapter, imported anew with these directories on the path."""
-    for name in [n for n in sys.modules if n == MODULE or n.split(".")[0] == "deerflow"]:
-        monkeypatch.delitem(sys.modules, name)
-    for path in paths:
-        monkeypatch.syspath_prepend(str(path))
-    return importlib.import_module(MODULE)
 
 
 @pytest.fixture
 def adapter(monkeypatch):
-    return fresh(monkeypatch, STANDIN)
+    return load(monkeypatch, STANDIN)
 
 
 @pytest.fixture
@@ -59,7 +49,7 @@ def test_is_a_subclass_of_deerflows_abstract_backend(adapter, backend):
 
 def test_works_without_deerflow(monkeypatch, cay):
     """Without DeerFlow the backend works by itself, and the provider says what is missing."""
-    alone = fresh(monkeypatch)
+    alone = load(monkeypatch)
     info = alone.CayBackend(cay, prefix="alone").create("thread", "bb22")
     assert shell(info, "echo hi").strip() == "hi"
     alone.CayBackend(cay, prefix="alone").destroy(info)

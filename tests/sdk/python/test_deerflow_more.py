@@ -14,20 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from deerflow_kit import load
 
 import cay as sdk
 
 HERE = pathlib.Path(__file__).resolve().parent
-MODULE = "cay.adapters.deerflow"
-
-
-def load(monkeypatch, *paths):
-    """The adapter, imported anew with these directories on the path."""
-    for name in [n for n in sys.modules if n == MODULE or n.split(".")[0] in ("deerflow", "src")]:
-        monkeypatch.delitem(sys.modules, name)
-    for path in paths:
-        monkeypatch.syspath_prepend(str(path))
-    return importlib.import_module(MODULE)
 
 
 @pytest.fixture

@@ -52,15 +52,28 @@ def _framework(module: str, name: str) -> Any:
     return None
 
 
-if TYPE_CHECKING:
+@dataclass
+class _OwnInfo:
+    """DeerFlow's SandboxInfo, for where DeerFlow is not installed."""
 
-    @dataclass
-    class SandboxInfo:
-        sandbox_id: str
-        sandbox_url: str
-        container_name: str | None = None
-        container_id: str | None = None
-        created_at: float = field(default_factory=time)
+    sandbox_id: str
+    sandbox_url: str
+    container_name: str | None = None
+    container_id: str | None = None
+    created_at: float = field(default_factory=time)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> _OwnInfo:
+        """Of `to_dict`; the URL may have its first name, base_url. What is not known is left out."""
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        return cls(**{"sandbox_url": data.get("base_url", ""), **known})
+
+
+if TYPE_CHECKING:
+    SandboxInfo = _OwnInfo
 
     class SandboxBackend:
         pass
@@ -69,30 +82,9 @@ if TYPE_CHECKING:
         _config: dict[str, Any]
 
 else:
+    SandboxInfo = _framework("sandbox_info", "SandboxInfo") or _OwnInfo
     SandboxBackend = _framework("backend", "SandboxBackend") or object
-    SandboxInfo = _framework("sandbox_info", "SandboxInfo")
     AioSandboxProvider = _framework("aio_sandbox_provider", "AioSandboxProvider")
-
-    if SandboxInfo is None:
-
-        @dataclass
-        class SandboxInfo:
-            """DeerFlow's own takes its place where that is installed."""
-
-            sandbox_id: str
-            sandbox_url: str
-            container_name: str | None = None
-            container_id: str | None = None
-            created_at: float = field(default_factory=time)
-
-            def to_dict(self) -> dict[str, Any]:
-                return asdict(self)
-
-            @classmethod
-            def from_dict(cls, data: Mapping[str, Any]) -> SandboxInfo:
-                """Of `to_dict`; the URL may have its first name, base_url. What is not known is left out."""
-                known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
-                return cls(**{"sandbox_url": data.get("base_url", ""), **known})
 
 
 class CayBackend(SandboxBackend):
