@@ -20,11 +20,14 @@
 /* ---- start ----------------------------------------------------------------------------------- */
 
 struct start_query {
+    uint64_t stall_ms;
     bool follow;
 };
 
 static const struct opt start_parameters[] = {
     OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
+    OPT("stall", 0, OPT_DURATION, offsetof(struct start_query, stall_ms), NULL, NULL,
+        .nonzero = true),
 };
 
 struct starting {
@@ -63,6 +66,7 @@ void proc_start(struct request *r)
         return;
     }
     struct msg request = exec_message(&body);
+    request.idle_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS);
     if (query.follow) {
         output_exec(r, &request, &slot);
         return;

@@ -32,6 +32,7 @@ static const struct opt run_fields[] = {
 static const struct opt start_fields[] = {
     COMMON,
     OPT("stdin", 0, OPT_FLAG, AT(want_stdin), NULL, NULL),
+    OPT("hold", 0, OPT_FLAG, AT(hold), NULL, NULL),
     OPT("pty", 0, OPT_FLAG, AT(pty), NULL, NULL),
     OPT("rows", 0, OPT_COUNT, AT(rows), NULL, NULL, .nonzero = true),
     OPT("cols", 0, OPT_COUNT, AT(cols), NULL, NULL, .nonzero = true),
@@ -73,7 +74,8 @@ struct msg exec_message(const struct exec_body *body)
     bool input = body->want_stdin || body->input || body->input_base64;
     return (struct msg){
         .type = OP_EXEC,
-        .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0),
+        .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0) |
+                 (body->hold ? MSG_F_HOLD : 0),
         .argv = body->shell ? NULL : body->argv,
         .shell = body->shell,
         .env = body->env,

@@ -16,6 +16,7 @@ struct exec_body {
     bool kill_on_disconnect;
     /* processes */
     bool want_stdin, pty;
+    bool hold; /* it waits a while for the first who follows it */
 };
 
 /* The fields of POST exec, or of POST processes; checked. */

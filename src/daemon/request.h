@@ -94,6 +94,7 @@ struct request {
     void (*explain)(struct request *r, const struct cay_error *err);
     char rule[96];  /* the operator's rule that refused it */
     char field[64]; /* the field at fault */
+    const struct cay_exit *exit; /* of the command whose result is the error */
 
     /* the answer */
     struct MHD_Response *response;

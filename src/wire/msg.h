@@ -37,12 +37,13 @@ enum msg_type {
     /* the creator's first: data = spec record, path = state directory, target = run directory,
      * name = image reference, + the locked status file -> READY */
     OP_CREATE = 15,
-    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST, rows, cols, timeout_ms, size
-     * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA)
+    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH HOLD LAST, rows, cols, timeout_ms, size
+     * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA), idle_ms (its stall limit: see flow.c of the
+     * keeper; 0: CAY_STALL_MS, more than CAY_MAX_STALL_MS: none)
      * -> STARTED, then (unless DETACH) OUTPUT..., EXIT */
     OP_EXEC = 16,
-    /* pid (0: the merged log), offset, flags FOLLOW, size as above -> OUTPUT..., EXIT | OK (nothing
-       more) */
+    /* pid (0: the merged log), offset (UINT64_MAX: the oldest that is kept), flags FOLLOW, size and
+     * idle_ms as above -> OUTPUT..., EXIT | OK (nothing more) | ERROR stalled */
     OP_ATTACH,
     /* pid, data | flags EOF -> nothing on a stream connection, else OK */
     OP_STDIN,
@@ -79,7 +80,8 @@ enum msg_type {
     MSG_STARTED,
     /* pid, stream, offset, data */
     MSG_OUTPUT,
-    /* pid, offset (end of output) and the exit fields */
+    /* pid, offset (where the output ends, or ended for this stream), number (the oldest byte that is
+     * kept) and the exit fields */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command */
     MSG_PROC,
@@ -172,6 +174,7 @@ enum msg_flag {
     MSG_F_SUBREAPER = 1 << 18,
     MSG_F_LAST = 1 << 19,     /* EXEC: an ephemeral sandbox ends with this process */
     MSG_F_NO_SETID = 1 << 20, /* PREPARE: for one with mounts that call for it */
+    MSG_F_HOLD = 1 << 21, /* EXEC with DETACH: it waits a while for its first follower */
 };
 
 struct msg {
