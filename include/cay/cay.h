@@ -40,21 +40,21 @@ extern "C" {
  * speaks of errors (this enum, the CLI's --json, the daemon, the SDKs) is generated from it. Codes
  * travel between programs of different versions: new ones come last.
  */
-#define CAY_ERROR_TABLE(X)                                                                   \
-    X(INVALID, "invalid", 400, "the request itself is wrong")                                \
-    X(DENIED, "denied", 403, "not permitted")                                                \
-    X(NOT_FOUND, "not_found", 404, "no such sandbox, process, file or image")                \
-    X(TIMEOUT, "timeout", 408, "the time given ran out")                                     \
-    X(CONFLICT, "conflict", 409, "exists already, with another content or in another state") \
-    X(GONE, "gone", 410, "the sandbox has ended")                                            \
-    X(TOO_LARGE, "too_large", 413, "larger than a stated maximum")                           \
-    X(LIMIT, "limit", 429, "a limit on number or rate is reached")                           \
-    X(INTERNAL, "internal", 500, "a fault in cay or an unexpected answer of the kernel")     \
-    X(UNSUPPORTED, "unsupported", 501, "this host, image or version cannot do it")           \
-    X(UNAVAILABLE, "unavailable", 503, "not now; trying again may help")                     \
-    X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                      \
+#define CAY_ERROR_TABLE(X)                                                                    \
+    X(INVALID, "invalid", 400, "the request itself is wrong")                                 \
+    X(DENIED, "denied", 403, "not permitted")                                                 \
+    X(NOT_FOUND, "not_found", 404, "no such sandbox, process, file or image")                 \
+    X(TIMEOUT, "timeout", 408, "the time given ran out")                                      \
+    X(CONFLICT, "conflict", 409, "exists already, with another content or in another state")  \
+    X(GONE, "gone", 410, "the sandbox has ended")                                             \
+    X(TOO_LARGE, "too_large", 413, "larger than a stated maximum")                            \
+    X(LIMIT, "limit", 429, "a limit on number or rate is reached")                            \
+    X(INTERNAL, "internal", 500, "a fault in cay or an unexpected answer of the kernel")      \
+    X(UNSUPPORTED, "unsupported", 501, "this host, image or version cannot do it")            \
+    X(UNAVAILABLE, "unavailable", 503, "not now; trying again may help")                      \
+    X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                       \
     X(UNAUTHORIZED, "unauthorized", 401, "no token, or one that is not known or has expired") \
-    X(LOST, "lost", 410, "output that was asked for is not kept any more")                   \
+    X(LOST, "lost", 410, "output that was asked for is not kept any more")                    \
     X(STALLED, "stalled", 408, "the reader took nothing for too long and was cut off")
 
 enum cay_code {

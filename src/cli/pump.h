@@ -23,12 +23,12 @@ struct pump {
 };
 
 enum pump_end {
-    PUMP_EXIT,   /* the process ended: `exit` is filled */
-    PUMP_DONE,   /* nothing more to read */
-    PUMP_SIGNAL, /* a signal ended the stream, `exit.signal` */
-    PUMP_PIPE,   /* nobody reads our output any more */
+    PUMP_EXIT,      /* the process ended: `exit` is filled */
+    PUMP_DONE,      /* nothing more to read */
+    PUMP_SIGNAL,    /* a signal ended the stream, `exit.signal` */
+    PUMP_PIPE,      /* nobody reads our output any more */
     PUMP_TOO_LARGE, /* it does not fit into `out`; see the error */
-    PUMP_FAILED, /* see the error */
+    PUMP_FAILED,    /* see the error */
 };
 
 /* Blocks the signals that a pump handles and returns a descriptor for them, or -1. */

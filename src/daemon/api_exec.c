@@ -4,8 +4,8 @@
  *
  * Output is collected as it comes while it is small. A command that prints more is waited for
  * first, and its output then read from the keeper's spool, once for each stream, straight into the
- * answer: the result may be as large as the sandbox's `output` allows and costs no memory here. What
- * is larger is an error: a result is whole.
+ * answer: the result may be as large as the sandbox's `output` allows and costs no memory here.
+ * What is larger is an error: a result is whole.
  */
 #include "base/base64.h"
 #include "base/err.h"

@@ -74,8 +74,8 @@ struct msg exec_message(const struct exec_body *body)
     bool input = body->want_stdin || body->input || body->input_base64;
     return (struct msg){
         .type = OP_EXEC,
-        .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0) |
-                 (body->hold ? MSG_F_HOLD : 0),
+        .flags =
+            (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0) | (body->hold ? MSG_F_HOLD : 0),
         .argv = body->shell ? NULL : body->argv,
         .shell = body->shell,
         .env = body->env,

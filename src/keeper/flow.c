@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Output between a process and those who follow it. A follower holds the process back as the reader
- * of a pipe does: while one of them lags, the output of the process is not read, and its pipes fill.
- * What nobody follows is drained, and the newest of it kept. A follower that takes nothing for its
- * stall limit while it holds the process back is cut, and told so.
+ * of a pipe does: while one of them lags, the output of the process is not read, and its pipes
+ * fill. What nobody follows is drained, and the newest of it kept. A follower that takes nothing
+ * for its stall limit while it holds the process back is cut, and told so.
  *
  * What is kept of all processes has one budget for the sandbox: the oldest of those that have ended
  * gives up its output first.
@@ -59,9 +59,10 @@ static void on_stall(struct timer *timer)
         timer_set(&k->loop, timer, end);
         return;
     }
-    cay_fail(&err, CAY_E_STALLED,
-             "the reader took nothing for %llu s and was cut off at offset %llu; the process goes on",
-             (unsigned long long)(client->stall_ms / 1000), (unsigned long long)client->offset);
+    cay_fail(
+        &err, CAY_E_STALLED,
+        "the reader took nothing for %llu s and was cut off at offset %llu; the process goes on",
+        (unsigned long long)(client->stall_ms / 1000), (unsigned long long)client->offset);
     client_leave(client);
     client_fail(client, &err);
     flow_check(k, proc);
@@ -74,8 +75,7 @@ static void limit_stall(struct client *client)
         return;
     client->progress_us = cay_now_us();
     client->timer.fire = on_stall;
-    timer_set(&client->keeper->loop, &client->timer,
-              client->progress_us + client->stall_ms * 1000);
+    timer_set(&client->keeper->loop, &client->timer, client->progress_us + client->stall_ms * 1000);
 }
 
 static bool has_laggard(struct keeper *k, const struct proc *proc)

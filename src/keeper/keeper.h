@@ -86,13 +86,13 @@ struct client {
     struct chan chan;
     enum client_mode mode;
     bool creator, detach, follow, held;
-    bool again;           /* its last message is to be handled again when it is not held any more */
-    bool gap;             /* STREAM: bytes that it asked for were dropped before it got them */
-    struct proc *proc;    /* STREAM, WAIT; NULL in STREAM: the log */
-    struct proc *feeds;   /* held: until this one has taken its input */
-    uint64_t offset;      /* STREAM: next byte to send */
-    uint64_t until;       /* STREAM: EXIT comes here; UINT64_MAX while the process runs */
-    uint64_t stall_ms;    /* STREAM: it may take nothing, and hold the process back, for this long */
+    bool again;         /* its last message is to be handled again when it is not held any more */
+    bool gap;           /* STREAM: bytes that it asked for were dropped before it got them */
+    struct proc *proc;  /* STREAM, WAIT; NULL in STREAM: the log */
+    struct proc *feeds; /* held: until this one has taken its input */
+    uint64_t offset;    /* STREAM: next byte to send */
+    uint64_t until;     /* STREAM: EXIT comes here; UINT64_MAX while the process runs */
+    uint64_t stall_ms;  /* STREAM: it may take nothing, and hold the process back, for this long */
     uint64_t progress_us; /* STREAM: when it last took something */
     uint64_t piece;       /* STREAM: bytes of one frame at most; 0: CAY_MAX_DATA */
     uint32_t tag;         /* of the request that is being answered */
@@ -202,8 +202,8 @@ void stdio_start(struct proc *proc, int master); /* it runs: output is read from
 bool stdio_room(const struct proc *proc);
 int stdio_input(struct proc *proc, const char *bytes, size_t size, bool eof);
 void stdio_watch(struct proc *proc); /* reads its output or, if it is `stopped`, leaves it alone */
-void stdio_end(struct proc *proc);  /* it ended: reads the rest; children may still write */
-void stdio_done(struct proc *proc); /* closes everything */
+void stdio_end(struct proc *proc);   /* it ended: reads the rest; children may still write */
+void stdio_done(struct proc *proc);  /* closes everything */
 
 /* flow.c */
 /* Starts and stops the reading of a process's output (NULL: of all) as its followers need. */

@@ -55,7 +55,9 @@ static void refresh_meminfo(struct keeper *k)
 
 static uint64_t stall_limit(const struct msg *msg)
 {
-    return !msg->idle_ms ? CAY_STALL_MS : msg->idle_ms > CAY_MAX_STALL_MS ? UINT64_MAX : msg->idle_ms;
+    return !msg->idle_ms                     ? CAY_STALL_MS
+           : msg->idle_ms > CAY_MAX_STALL_MS ? UINT64_MAX
+                                             : msg->idle_ms;
 }
 
 static void op_exec(struct client *client, const struct msg *msg)

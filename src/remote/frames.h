@@ -4,8 +4,8 @@
  *
  *   u8 kind | 3 zero bytes | u32 length | u64 offset, big-endian | payload
  *
- * Output is handed on as it comes, a part of a frame at a time, and so needs no memory; gaps and what
- * ends a stream are small JSON objects, handed over whole. No I/O.
+ * Output is handed on as it comes, a part of a frame at a time, and so needs no memory; gaps and
+ * what ends a stream are small JSON objects, handed over whole. No I/O.
  */
 #ifndef CAY_REMOTE_FRAMES_H
 #define CAY_REMOTE_FRAMES_H

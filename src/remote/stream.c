@@ -61,6 +61,7 @@ struct stream {
     CURLM *multi;
     char id[CAY_MAX_ID], pid[REMOTE_PID];
     bool log, follow;
+    bool met;          /* the daemon knew it once */
     uint64_t next;     /* offset of the next byte of output; CAY_FROM_KEPT: the oldest */
     uint64_t stall_ms; /* 0: the daemon's default */
 
@@ -209,10 +210,18 @@ static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event
     end_with(s, &msg);
 }
 
+/* What was there when the stream began and is not any more is gone. */
+static void note_removed(struct cay_error *err)
+{
+    if (err->code == CAY_E_NOT_FOUND)
+        cay_fail(err, CAY_E_GONE, "the sandbox was removed while its output was read");
+}
+
 static void on_error_event(struct stream *s, const json_t *event)
 {
     struct cay_error err;
     json_to_error(json_object_get(event, "error"), &err);
+    note_removed(&err);
     /* A daemon that goes down says so: it or the next one is asked again. */
     if (err.code == CAY_E_UNAVAILABLE)
         s->refused = err;
@@ -292,10 +301,13 @@ static void reader_ended(struct stream *s, CURLcode code)
     long status = status_of(leg);
     if (status >= 200 && status < 300 && (leg->bytes || cay_now_us() - leg->started_us > STEADY_US))
         leg->retry = (struct retry){0};
+    s->met = s->met || (status >= 200 && status < 300);
     if (s->refused.code)
         err = s->refused;
     else if (leg_error(leg, code, &err) == 0)
         cay_fail(&err, CAY_E_UNAVAILABLE, "the daemon ended the stream of output");
+    if (s->met)
+        note_removed(&err);
     bool passing = err.code == CAY_E_UNAVAILABLE || err.code == CAY_E_TIMEOUT;
     if (!passing || !try_again(&leg->retry))
         fail(s, &err);
