@@ -15,6 +15,7 @@
 #include "daemon/exec_body.h"
 #include "daemon/output.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Bytes of output in one event: in the worst case six times as many go out. */
@@ -243,7 +244,10 @@ static void put_started(struct output *o, const struct msg *msg)
         json_num(&o->pending, "pid", msg->pid);
         buf_str(&o->pending, "}\n");
     }
+    char pid[24];
+    snprintf(pid, sizeof(pid), "%llu", (unsigned long long)msg->pid);
     begin(o);
+    reply_header(o->r, "X-Cay-Pid", pid); /* the other forms have no event for it */
     request_wake(o->r);
 }
 

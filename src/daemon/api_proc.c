@@ -284,8 +284,8 @@ void proc_wait(struct request *r)
  */
 struct feed {
     struct ask ask;
-    bool eof;    /* to be closed after the last */
-    bool at;     /* the client says where its bytes belong: */
+    bool eof; /* to be closed after the last */
+    bool at;  /* the client says where its bytes belong: */
     uint64_t offset;
 };
 

@@ -196,10 +196,8 @@ void exec_slot_watch(struct exec_slot *slot, pid_t pid)
         exec_slot_free(slot);
         return;
     }
-    const struct msg wait = {.type = OP_WAIT,
-                             .pid = (uint64_t)pid,
-                             .timeout_ms = UINT64_MAX,
-                             .flags = MSG_F_ALOOF};
+    const struct msg wait = {
+        .type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = UINT64_MAX, .flags = MSG_F_ALOOF};
     vigil->slot = *slot;
     slot->tenant = NULL;
     call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);

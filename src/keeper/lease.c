@@ -123,8 +123,8 @@ void lease_failed(struct proc *proc, const struct cay_error *why)
 static bool is_held(const struct proc *proc)
 {
     for (const struct client *c = proc->keeper->clients; c; c = c->next)
-        if (c->proc == proc && ((c->mode == CLIENT_WAIT && !c->aloof) ||
-                                (c->mode == CLIENT_STREAM && c->follow)))
+        if (c->proc == proc &&
+            ((c->mode == CLIENT_WAIT && !c->aloof) || (c->mode == CLIENT_STREAM && c->follow)))
             return true;
     return false;
 }

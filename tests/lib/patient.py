@@ -7,6 +7,7 @@
 import contextlib
 import http.client
 import struct
+import threading
 import time
 import typing
 import uuid
@@ -58,7 +59,15 @@ def _take(stream, got):
     return None
 
 
-def followed(daemon, box, body, seconds=60.0, token=None):
+def _feed(daemon, box, pid, data, token):
+    """All of its input, whatever of it is there already; one that reads no input is none of our business."""
+    with contextlib.suppress(*LOST):
+        answer = daemon.request("POST", f"/sandboxes/{box}/processes/{pid}/stdin?offset=0&eof=true", body=data, token=token)
+        assert answer.status in (204, 409, 410, 503), answer
+
+
+def followed(daemon, box, body, seconds=60.0, token=None, input=None):
+    """input: its whole standard input (with "stdin": true in the body), sent anew after each cut."""
     body = {"key": str(uuid.uuid4()), **body}
     got, cuts, deadline = {1: b"", 2: b"", "offset": 0}, -1, time.monotonic() + seconds
     while True:
@@ -68,6 +77,9 @@ def followed(daemon, box, body, seconds=60.0, token=None):
             path = f"/sandboxes/{box}/processes?follow=true&from={got['offset']}"
             with daemon.stream(path, method="POST", json=body, accept=FRAMES, token=token, timeout=seconds) as stream:
                 if stream.status == 200:
+                    if input is not None:
+                        pid = stream.headers["X-Cay-Pid"]
+                        threading.Thread(target=_feed, args=(daemon, box, pid, input, token), daemon=True).start()
                     end = _take(stream, got)
                     if end:
                         assert end.get("reason") is None, end
