@@ -166,6 +166,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
                      (unsigned long long)(e->duration_us / 1000));
         else if (e->oom && e->exit_code)
             cli_note("the sandbox ran out of memory; --memory gives it more");
+        else
+            cli_note_end(e);
         return e->exit_code;
     case PUMP_PIPE:
         cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);

@@ -136,7 +136,7 @@ void admit_cors(struct request *r)
         return;
     reply_header(r, "Access-Control-Allow-Origin", origin);
     reply_header(r, "Access-Control-Expose-Headers",
-                 "Content-Range, X-Cay-Mode, X-Cay-Mtime-Ns, X-Cay-Type");
+                 "Content-Range, X-Cay-Mode, X-Cay-Mtime-Ns, X-Cay-Pid, X-Cay-Type");
     reply_header(r, "Vary", "Origin");
 }
 
@@ -252,7 +252,7 @@ static int check_room(struct request *r, struct cay_error *err)
     if (r->route->flags & ROUTE_UNBOUND)
         return 0;
     /* An upgrade serves whom it has; nobody is to notice it. */
-    if (r->d->phase == DAEMON_DRAINING && !r->d->upgrade)
+    if (r->d->phase >= DAEMON_DRAINING && !r->d->upgrade)
         return cay_fail(err, CAY_E_UNAVAILABLE, "the daemon is about to end; try again");
     struct tenant *tenant = roster_tenant(r->d->roster, r->who.tenant);
     if (!tenant)

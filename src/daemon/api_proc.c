@@ -20,7 +20,7 @@
 /* ---- start ----------------------------------------------------------------------------------- */
 
 struct start_query {
-    uint64_t stall_ms;
+    uint64_t stall_ms, from;
     bool follow;
 };
 
@@ -28,6 +28,7 @@ static const struct opt start_parameters[] = {
     OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
     OPT("stall", 0, OPT_DURATION, offsetof(struct start_query, stall_ms), NULL, NULL,
         .nonzero = true),
+    OPT("from", 0, OPT_COUNT, offsetof(struct start_query, from), NULL, NULL),
 };
 
 struct starting {
@@ -40,9 +41,20 @@ static void settle_started(struct ask *ask, const struct msg *msg)
     struct starting *starting = (struct starting *)ask;
     ask->answered = true;
     if (msg)
-        exec_slot_watch(&starting->slot, (pid_t)msg->pid);
+        exec_slot_started(&starting->slot, msg);
     else
         exec_slot_free(&starting->slot);
+}
+
+static bool forgive_full(struct ask *ask, const struct cay_error *err)
+{
+    struct starting *starting = (struct starting *)ask;
+    struct cay_error why = *err;
+    if (!starting->slot.full)
+        return false;
+    exec_slot_explain(ask->r, &starting->slot, &why);
+    reply_error(ask->r, &why);
+    return true;
 }
 
 static void done_started(struct ask *ask, const struct msg *msg)
@@ -65,8 +77,9 @@ void proc_start(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct msg request = exec_message(&body);
+    struct msg request = exec_message(&body, &slot);
     request.idle_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS);
+    request.offset = query.from;
     if (query.follow) {
         output_exec(r, &request, &slot);
         return;
@@ -78,6 +91,7 @@ void proc_start(struct request *r)
     }
     starting->slot = slot;
     starting->ask.settle = settle_started;
+    starting->ask.forgive = forgive_full;
     request.flags |= MSG_F_DETACH;
     ask_go(&starting->ask, &request, 0);
 }
@@ -274,13 +288,19 @@ void proc_wait(struct request *r)
 struct feed {
     struct ask ask;
     bool eof; /* to be closed after the last */
+    bool at;  /* the client says where its bytes belong: */
+    uint64_t offset;
 };
 
 static void send_piece(struct feed *feed, const char *data, size_t size, uint64_t flags)
 {
     struct ask *ask = &feed->ask;
-    const struct msg msg = {
-        .type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {data, size}, .flags = flags};
+    const struct msg msg = {.type = OP_STDIN,
+                            .tag = 1,
+                            .pid = ask->pid,
+                            .data = {data, size},
+                            .flags = flags | (feed->at ? MSG_F_AT : 0),
+                            .offset = feed->offset + ask->numbers[0]};
     ask->idle = false;
     ask->numbers[0] += size;
     if (ask->call.d)
@@ -333,11 +353,14 @@ static void stdin_finish(struct request *r)
 }
 
 struct stdin_query {
-    bool eof;
+    uint64_t offset;
+    bool eof, at;
 };
 
 static const struct opt stdin_parameters[] = {
     OPT("eof", 0, OPT_FLAG, offsetof(struct stdin_query, eof), NULL, NULL),
+    OPT("offset", 0, OPT_COUNT, offsetof(struct stdin_query, offset), NULL, NULL,
+        .extra = offsetof(struct stdin_query, at)),
 };
 
 void proc_stdin(struct request *r)
@@ -356,6 +379,8 @@ void proc_stdin(struct request *r)
     feed->ask.action = AUDIT_STDIN;
     feed->ask.detail.bytes = &feed->ask.numbers[0];
     feed->eof = query.eof;
+    feed->at = query.at;
+    feed->offset = query.offset;
     r->write = stdin_write;
     r->finish = stdin_finish;
 }

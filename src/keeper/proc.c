@@ -87,6 +87,7 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
     proc->timeout.fire = on_timeout;
     proc->awaited = request->flags & MSG_F_HOLD ? 0 : UINT64_MAX;
     stdio_init(proc);
+    lease_init(proc, request);
     spool_init(&proc->spool, k->spec.spec.output);
     describe(proc, request);
     struct proc **at = &k->procs;
@@ -257,6 +258,7 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     }
     if (proc->awaited == 0)
         flow_await(proc, 0, CAY_HOLD_MS);
+    lease_started(proc);
     life_dirty(k);
 }
 
@@ -271,6 +273,7 @@ void proc_failed(struct proc *proc, const struct cay_error *why)
         client->mode = CLIENT_IDLE;
         client_fail(client, why);
     }
+    lease_failed(proc, why);
     struct keeper *k = proc->keeper;
     if (proc->grouped && !k->spare_group && proc->group + 1 == k->next_group) {
         /* Its child is just dying in there; the next one may have the group. */
@@ -352,6 +355,8 @@ static void finish(struct proc *proc)
     struct keeper *k = proc->keeper;
     char name[16];
     stdio_end(proc);
+    why_ended(proc);
+    lease_done(proc);
     timer_clear(&k->loop, &proc->timeout);
     proc->state = PROC_ENDED;
     move_to_tail(proc);
@@ -406,6 +411,7 @@ void proc_abandoned(struct proc *proc)
             client_fail(proc->starter, &why);
             proc->starter = NULL;
         }
+        lease_failed(proc, &why);
     }
     proc->signal = SIGKILL;
     proc->exit_code = proc->timed_out ? TIMEOUT_CODE : 128 + SIGKILL;
@@ -478,6 +484,7 @@ void proc_free(struct proc *proc)
         k->n_ended--;
     timer_clear(&k->loop, &proc->timeout);
     flow_forget(proc);
+    lease_done(proc);
     stdio_done(proc);
     free(proc);
 }

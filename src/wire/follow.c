@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/follow.h"
 
+#include <stdio.h>
+
 struct cay_exit msg_exit(const struct msg *msg)
 {
-    return (struct cay_exit){
+    const char *why = msg->type == MSG_PROC ? msg->name : msg->text;
+    struct cay_exit out = {
         .pid = (pid_t)msg->pid,
         .exit_code = (int)msg->exit_code,
         .signal = (int)msg->signal,
@@ -14,6 +17,8 @@ struct cay_exit msg_exit(const struct msg *msg)
         .cpu_us = msg->cpu_us,
         .peak_memory = msg->peak_memory,
     };
+    snprintf(out.reason, sizeof(out.reason), "%s", why ? why : "");
+    return out;
 }
 
 static bool is_gap(const struct follow *follow, const struct msg *msg)
