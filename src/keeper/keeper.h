@@ -169,6 +169,7 @@ struct keeper {
     size_t n_ended;
     struct client *clients, *creator; /* creator: only good until the loop runs */
     size_t n_clients;
+    struct cay_buf scratch; /* a message on its way out */
     struct spool log;
     uint64_t kept;    /* bytes in the spools of all processes and in the log */
     bool log_stopped; /* a follower of the log lags: no process's output is read */
