@@ -156,8 +156,9 @@ static int watch_signals(struct daemon *d, struct signals *signals, struct cay_e
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     signals->d = d;
     signals->watch = (struct watch){.fd = -1, .ready = on_signal};
-    if (fd < 0 || loop_watch(&d->loop, &signals->watch, fd, EPOLLIN) < 0)
+    if (fd < 0)
         return cay_fail_errno(err, errno, "cannot take signals");
+    loop_watch(&d->loop, &signals->watch, fd, EPOLLIN);
     return 0;
 }
 

@@ -41,7 +41,8 @@ struct roster {
     size_t n;
     struct tenant *tenants;
     size_t n_tenants;
-    struct watch watch; /* inotify */
+    struct watch watch;
+    int fd; /* inotify */
     int run_watch, ended_watch;
     uint64_t quiet_ms; /* what ended before this has been told by the daemon before us */
     struct timer look;
@@ -581,12 +582,12 @@ int roster_open(struct daemon *d, struct roster **out, struct cay_error *err)
     /* First the watch, then the look: nothing falls between the two. */
     roster->run_watch = watch_dir(fd, d->cay->run, IN_CREATE | IN_DELETE);
     roster->ended_watch = watch_dir(fd, d->cay->sandboxes, IN_DELETE);
-    if (roster->run_watch < 0 || roster->ended_watch < 0 ||
-        loop_watch(&d->loop, &roster->watch, fd, EPOLLIN) < 0) {
+    if (roster->run_watch < 0 || roster->ended_watch < 0) {
         free(roster);
         return cay_fail_errno(err, errno, "cannot watch the run directory");
     }
-    steal_fd(&fd);
+    roster->fd = steal_fd(&fd);
+    loop_watch(&d->loop, &roster->watch, roster->fd, EPOLLIN);
     uint64_t before = journal_before_ms(d->journal);
     roster->quiet_ms = before ? before : UINT64_MAX;
     d->roster = roster; /* entries of the journal look for labels in it */
@@ -601,7 +602,7 @@ void roster_close(struct roster *roster)
 {
     if (!roster)
         return;
-    int fd = roster->watch.fd;
+    int fd = roster->fd;
     loop_forget(&roster->d->loop, &roster->watch);
     timer_clear(&roster->d->loop, &roster->look);
     close_fd(&fd);

@@ -200,8 +200,9 @@ static int start_mhd(struct server *server, struct listener *listener, struct ca
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     listener->watch = (struct watch){.fd = -1, .ready = on_ready};
     listener->timer.fire = on_timer;
-    if (!info || loop_watch(&d->loop, &listener->watch, info->epoll_fd, EPOLLIN) < 0)
-        return cay_fail_errno(err, errno, "cannot watch the HTTP server");
+    if (!info)
+        return cay_fail(err, CAY_E_INTERNAL, "cannot watch the HTTP server");
+    loop_watch(&d->loop, &listener->watch, info->epoll_fd, EPOLLIN);
     return 0;
 }
 

@@ -154,11 +154,13 @@ struct keeper {
     bool remove;     /* leave no record */
     bool unkillable; /* something in its cgroup does not die */
     char boot_id[40];
+    uint64_t paused_us; /* when it was paused */
     uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
     uint64_t oom_seen;
     uint32_t running, next_tag, next_group;
     bool spare_group; /* the cgroup named next_group is there already */
-    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer;
+    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer,
+        link_timer;
     int retries;
 
     struct chan init;
@@ -202,6 +204,7 @@ struct proc *proc_find(struct keeper *k, pid_t pid);
 struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
 void proc_kill_tree(struct proc *proc, int signal);
 void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
+void proc_resumed(struct proc *proc, uint64_t paused_us);
 void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of time */
 void proc_warm(struct keeper *k);    /* parked: the first start will be as fast as a second one */
 void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */

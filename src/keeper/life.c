@@ -353,6 +353,10 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
     }
     k->state = wanted;
     lease_pause(k, paused);
+    uint64_t now = cay_now_us();
+    for (struct proc *p = k->procs; p && !paused; p = p->next)
+        proc_resumed(p, now - k->paused_us);
+    k->paused_us = now;
     k->reason = paused ? "paused on request" : "up";
     life_write(k);
     return 0;
