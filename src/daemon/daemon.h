@@ -17,6 +17,7 @@
  *   journal.c   the audit log, and the events that are made of it
  *   roster.c    the sandboxes that live, for quotas, metrics and events
  *   pool.c      sandboxes made ahead
+ *   remains.c   what is left of those when their daemon or keeper was killed
  *   api_*.c     the handlers, a family each
  *   fronts/     other products' protocols
  */
@@ -31,6 +32,7 @@
 struct server;
 struct jobs;
 struct pool;
+struct remains;
 struct roster;
 struct journal;
 struct tokens;
@@ -50,6 +52,7 @@ struct daemon {
     struct server *server;
     struct jobs *jobs;
     struct pool *pool;
+    struct remains *remains;
     struct roster *roster;
     struct journal *journal;
     struct tokens *tokens;
