@@ -16,6 +16,7 @@
  *   errand.c    requests that a worker answers (jobs.c)
  *   journal.c   the audit log, and the events that are made of it
  *   roster.c    the sandboxes that live, for quotas, metrics and events
+ *   recount.c   commands that an earlier daemon started, for quotas
  *   pool.c      sandboxes made ahead
  *   remains.c   what is left of those when their daemon or keeper was killed
  *   api_*.c     the handlers, a family each

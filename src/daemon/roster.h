@@ -52,6 +52,9 @@ void roster_removed(struct roster *roster, const char *id);
 /* Labels of one that lives; NULL: none known. Borrowed until the next turn of the loop. */
 char *const *roster_labels(struct roster *roster, const char *id);
 size_t roster_count(const struct roster *roster);
+/* Those that live. */
+void roster_each(const struct roster *roster,
+                 void (*each)(const char *id, struct tenant *tenant, void *data), void *data);
 /* For metrics. */
 void roster_tenants(const struct roster *roster,
                     void (*each)(const struct tenant *tenant, void *data), void *data);

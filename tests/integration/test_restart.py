@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon finds that an earlier one left: prepared sandboxes, whole and in parts."""
+"""What a daemon finds that an earlier one left: prepared sandboxes, whole and in parts, and
+commands that run."""
 import contextlib
+import http.client
 import os
 import pathlib
 import signal
@@ -8,6 +10,7 @@ import signal
 import pytest
 
 from integration.support import until
+from integration.test_api_tenants import refused
 
 # -- what is left of prepared sandboxes
 
@@ -93,3 +96,78 @@ def test_prepared_ones_that_were_given_away_stay(daemons):
     assert prepared(daemon) == {name} and daemon.exec(box, "echo hi")["stdout"] == "hi\n"
     daemon.remove(box)
     until(lambda: not prepared(daemon))
+
+
+# -- commands that run
+
+QUOTA = "[tenant acme]\nexecs_max = 2\n"
+
+
+@pytest.fixture
+def limited(daemons):
+    """A daemon where acme may run two commands at a time, acme's token, and a sandbox of acme's."""
+    daemon = daemons(policy=QUOTA)
+    token = daemon.token("t", tenant="acme")
+    return daemon, token, daemon.create(token=token)
+
+
+def one_more(daemon, token, box):
+    return daemon.post(f"/sandboxes/{box}/exec", {"argv": ["true"]}, token=token, timeout=5)
+
+
+def first_answer(daemon, *more):
+    """Of the first request that a daemon which is just being started takes."""
+    def answer():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return one_more(daemon, *more)
+    return until(answer, every=0)
+
+
+@pytest.mark.parametrize("how", ["kill9", "stop"])
+def test_execs_max_counts_what_runs(limited, how):
+    """However early a request comes; and what ends makes room, as it did before."""
+    daemon, token, box = limited
+    pids = [daemon.start_process(box, "exec sleep 600", token=token) for _ in range(2)]
+    refused(one_more(daemon, token, box), 429, "limit", "execs_max")
+    for _ in range(5):
+        getattr(daemon, how)()
+        daemon.spawn()
+        refused(first_answer(daemon, token, box), 429, "limit", "execs_max")
+        until(lambda: any(line["msg"] == "ready" for line in daemon.lines()))
+    path = f"/sandboxes/{box}/processes/{pids[0]}/signal"
+    assert daemon.post(path, {"signal": "KILL"}, token=token).status == 204
+    until(lambda: one_more(daemon, token, box).status == 200)
+    daemon.start_process(box, "exec sleep 600", token=token)
+    refused(one_more(daemon, token, box), 429, "limit", "execs_max")
+
+
+def test_execs_max_counts_each_tenant_by_itself_and_nothing_that_ended(limited):
+    daemon, token, box = limited
+    other = daemon.create(token=token)
+    free = daemon.create()
+    for _ in range(3):
+        daemon.start_process(free, "exec sleep 600")
+        daemon.exec(box, "true", token=token)
+    for each in (box, other):
+        daemon.start_process(each, "exec sleep 600", token=token)
+    daemon.restart("kill9")
+    refused(one_more(daemon, token, box), 429, "limit", "execs_max")
+    daemon.delete(f"/sandboxes/{other}", token=token)
+    until(lambda: one_more(daemon, token, box).status == 200)
+    assert one_more(daemon, None, free).status == 200
+
+
+def test_a_keeper_that_does_not_answer_does_not_hold_up_the_start(limited):
+    """What runs in its sandbox is not counted, and the log says so."""
+    daemon, token, box = limited
+    other = daemon.create(token=token)
+    for each in (box, other):
+        daemon.start_process(each, "exec sleep 600", token=token)
+    pid = daemon.get(f"/sandboxes/acme~{other}").body["keeper_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        daemon.restart("kill9")
+        assert [line["sandbox"] for line in daemon.lines() if "not counted" in line["msg"]] == [f"acme~{other}"]
+        assert one_more(daemon, token, box).status == 200
+    finally:
+        os.kill(pid, signal.SIGCONT)
