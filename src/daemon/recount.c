@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "daemon/call.h"
 #include "daemon/exec_body.h"
+#include "daemon/log.h"
 #include "daemon/roster.h"
 
 #include <stdlib.h>
@@ -35,9 +36,12 @@ static void on_message(struct call *call, const struct msg *msg)
         exec_slot_adopt(call->d, tally->tenant, call->id, (pid_t)msg->pid);
 }
 
+/* Nothing runs in one that has ended meanwhile. */
 static void on_lost(struct call *call, const struct cay_error *err)
 {
-    (void)err;
+    if (err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND)
+        log_event(LOG_WARNING, "its commands are not counted", "sandbox", call->id, "error",
+                  err->text);
     tally_over(call->data);
 }
 
