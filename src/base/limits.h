@@ -37,6 +37,8 @@
 /* Processes that one keeper runs at once, and ended ones it remembers with their output. */
 #define CAY_MAX_PROCS 1024
 #define CAY_MAX_ENDED 256
+/* Empty cgroups that a keeper has ready for its next commands. */
+#define CAY_MAX_SPARE_GROUPS 16
 /* Output of one process kept in memory before it goes to a file. */
 #define CAY_SPOOL_MEMORY (64u << 10)
 /* Output of all ended processes kept in memory; beyond it the oldest move to files. */

@@ -261,28 +261,3 @@ int cgroup_freeze(struct cgroup *cg, bool frozen)
         return -1;
     return cgroup_wait_event(cg, frozen ? "frozen 1" : "frozen 0", WAIT_FROZEN_MS);
 }
-
-/* ---- execs ----------------------------------------------------------------------------------- */
-
-int cgroup_exec_create(struct cgroup *cg, const char *name)
-{
-    char path[CAY_MAX_ID + 32];
-    if (!exec_ok(cg, name))
-        return -1;
-    int dir = cg->dir[CGROUP_UNIFIED];
-    if (mkdirat(dir, name, 0755) < 0)
-        return -1;
-    if (cgroup_give_procs(cg, dir, file_of(name, "cgroup.procs", path)) == 0)
-        return 0;
-    int saved = errno;
-    unlinkat(dir, name, AT_REMOVEDIR);
-    errno = saved;
-    return -1;
-}
-
-int cgroup_exec_remove(struct cgroup *cg, const char *name)
-{
-    if (!exec_ok(cg, name))
-        return -1;
-    return unlinkat(cg->dir[CGROUP_UNIFIED], name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
-}

@@ -108,6 +108,7 @@ void client_exit(struct client *client, const struct proc *proc)
         .duration_us = proc->ended_us - proc->started_us,
         .cpu_us = proc->cpu_us,
         .peak_memory = proc->peak_memory,
+        .text = proc->why,
     };
     client_send(client, &msg, -1);
 }

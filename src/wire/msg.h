@@ -79,7 +79,7 @@ enum msg_type {
     MSG_STARTED,
     /* pid, stream, offset, data */
     MSG_OUTPUT,
-    /* pid, offset (end of output) and the exit fields */
+    /* pid, offset (end of output), text (why it did not end by itself) and the exit fields */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command */
     MSG_PROC,
@@ -89,7 +89,8 @@ enum msg_type {
     /* ---- keeper -> init */
 
     /* argv | shell, env, cwd, user, flags PTY SUBREAPER, rows, cols, number (open files), name (its
-     * cgroup below the cgroup descriptor; NULL: none), + stdin, stdout, stderr (none with PTY)
+     * cgroup below the cgroup descriptor; NULL: none), + stdin, stdout, stderr (none with PTY), and
+     * with TASKS what the command enters its memory group through
      * -> SPAWNED | ERROR (the command could not be run: code, sys_errno, text) */
     INIT_SPAWN = 64,
     /* pid, signal; flags GROUP: to its process group; TREE: to all below it, used where there are
@@ -172,6 +173,7 @@ enum msg_flag {
     MSG_F_SUBREAPER = 1 << 18,
     MSG_F_LAST = 1 << 19,     /* EXEC: an ephemeral sandbox ends with this process */
     MSG_F_NO_SETID = 1 << 20, /* PREPARE: for one with mounts that call for it */
+    MSG_F_TASKS = 1 << 28,    /* SPAWN: comes with the command's v1 memory group */
 };
 
 struct msg {
