@@ -24,6 +24,10 @@ static const struct {
     int times;
 } looks[] = {{200, 10}, {2000, 10}, {20000, 10}};
 
+/* What part of the memory files must take to be worth a word: half is the most that they have as
+ * root. */
+#define FILES_SHARE 4
+
 static uint64_t next_look(int n)
 {
     for (size_t i = 0; i < CAY_COUNT(looks); n -= looks[i++].times)
@@ -47,7 +51,7 @@ static void describe(struct proc *proc)
 {
     struct keeper *k = proc->keeper;
     uint64_t files = cgroup_shmem(&k->cgroup), all = k->spec.spec.memory;
-    if (files < all / 2)
+    if (files < all / FILES_SHARE)
         snprintf(proc->oom_text, sizeof(proc->oom_text), "out of memory");
     else
         snprintf(proc->oom_text, sizeof(proc->oom_text),
