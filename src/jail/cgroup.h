@@ -128,7 +128,9 @@ int cgroup_exec_kill(struct cgroup *cg, const char *name);
 /* To every process that is in it, at most once each. Processes that come meanwhile
  * may be missed. */
 int cgroup_exec_signal(struct cgroup *cg, const char *name, int sig);
+/* Both are false if it cannot be read. */
 bool cgroup_exec_populated(struct cgroup *cg, const char *name);
+bool cgroup_exec_empty(struct cgroup *cg, const char *name);
 /* CPU time of the exec's whole tree, also of processes that nobody reaped yet. */
 int cgroup_exec_cpu(struct cgroup *cg, const char *name, uint64_t *us);
 

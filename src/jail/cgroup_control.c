@@ -80,24 +80,29 @@ int cgroup_wait_event(const struct cgroup *cg, const char *line, int timeout_ms)
     return -1;
 }
 
-static bool is_populated(const struct cgroup *cg, const char *name)
+static bool says(const struct cgroup *cg, const char *name, const char *line)
 {
     char path[CAY_MAX_ID + 32];
     if (!exec_ok(cg, name))
         return false;
     autofd int events =
         openat(cg->dir[CGROUP_UNIFIED], file_of(name, "cgroup.events", path), O_RDONLY | O_CLOEXEC);
-    return events >= 0 && read_event(events, "populated 1") > 0;
+    return events >= 0 && read_event(events, line) > 0;
 }
 
 bool cgroup_populated(const struct cgroup *cg)
 {
-    return is_populated(cg, NULL);
+    return says(cg, NULL, "populated 1");
 }
 
 bool cgroup_exec_populated(struct cgroup *cg, const char *name)
 {
-    return exec_ok(cg, name) && is_populated(cg, name);
+    return says(cg, name, "populated 1");
+}
+
+bool cgroup_exec_empty(struct cgroup *cg, const char *name)
+{
+    return says(cg, name, "populated 0");
 }
 
 /* The next pid of cgroup.procs; 0 at the end. */

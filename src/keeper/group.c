@@ -68,7 +68,7 @@ bool group_give(struct proc *proc, bool dying)
     group_name(&proc->group, name);
     /* Linux 6.14 and later kill whatever is cloned into a group that was ever killed. */
     bool keep = k->n_spare < CAY_COUNT(k->spare) && k->phase == PHASE_UP && !proc->group.killed;
-    if (keep ? !dying && cgroup_exec_populated(&k->cgroup, name)
+    if (keep ? !dying && !cgroup_exec_empty(&k->cgroup, name)
              : cgroup_exec_remove(&k->cgroup, name) < 0)
         return false;
     if (keep)

@@ -41,9 +41,10 @@ static bool was_hit(struct proc *proc)
     char name[16];
     group_name(&proc->group, name);
     uint64_t kills = cgroup_exec_oom_kills(&proc->keeper->cgroup, name);
-    bool hit = kills > proc->group.oom_kills;
+    if (kills <= proc->group.oom_kills)
+        return false; /* or it could not be read */
     proc->group.oom_kills = kills;
-    return hit;
+    return true;
 }
 
 /* Taken at the end, when what the command itself had is free again: what is left is files. */

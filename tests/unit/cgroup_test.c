@@ -116,6 +116,13 @@ static int memory_hog(void)
     return 0;
 }
 
+static int entry = -1; /* of the v1 memory group that a process is to enter, where there are such */
+
+static int exec_hog(void)
+{
+    return entry >= 0 && write(entry, "0", 1) != 1 ? 98 : memory_hog();
+}
+
 static uint64_t pids_in(const struct cgroup *cg)
 {
     struct cay_stats stats = {0};
@@ -226,6 +233,37 @@ TEST(each_exec_dies_alone)
     assert_int_equal(WTERMSIG(status_of(three)), SIGUSR1);
     assert_int_equal(cgroup_exec_kill(&cg, "../x"), -1);
     assert_int_equal(errno, EINVAL);
+    end(&cg);
+}
+
+TEST(memory_is_counted_for_each_exec)
+{
+    need_cgroups();
+    struct cgroup cg = make("whose", (struct cgroup_limits){.memory = 32 * MIB, .pids = 10});
+    assert_int_equal(cgroup_exec_create(&cg, "e1"), 0);
+    assert_int_equal(cgroup_exec_create(&cg, "e2"), 0);
+    autofd int e1 = openat(cgroup_dir(&cg), "e1", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    autofd int e2 = openat(cgroup_dir(&cg), "e2", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    entry = cgroup_exec_tasks(&cg, "e1");
+    assert_int_equal(entry >= 0, cg.kind == CGROUP_HYBRID);
+    pid_t other = start_in(&cg, e2, sleeper), same = start_in(&cg, e1, sleeper);
+    assert_int_equal(WTERMSIG(status_of(start_in(&cg, e1, exec_hog))), SIGKILL);
+    close_fd(&entry);
+    assert_true(cgroup_exec_oom_kills(&cg, "e1") > 0);
+    assert_int_equal(cgroup_exec_oom_kills(&cg, "e2"), 0);
+    assert_int_equal(cgroup_oom_kills(&cg), 0);
+    assert_int_equal(waitpid(other, NULL, WNOHANG), 0);
+    /* v2 kills the whole group, hybrid leaves that to the keeper. */
+    if (cg.kind == CGROUP_HYBRID)
+        assert_int_equal(kill(same, SIGKILL), 0);
+    assert_int_equal(WTERMSIG(status_of(same)), SIGKILL);
+    /* It can be used again. */
+    pid_t next = start_in(&cg, e1, sleeper);
+    sleep_ms(20);
+    assert_int_equal(waitpid(next, NULL, WNOHANG), 0);
+    assert_int_equal(cgroup_kill(&cg), 0);
+    status_of(other);
+    status_of(next);
     end(&cg);
 }
 
@@ -392,6 +430,7 @@ int main(void)
         cmocka_unit_test(limits_can_be_others_later),
         cmocka_unit_test(cpu_is_capped_and_counted),
         cmocka_unit_test(each_exec_dies_alone),
+        cmocka_unit_test(memory_is_counted_for_each_exec),
         cmocka_unit_test(frozen_is_still_and_can_be_killed),
         cmocka_unit_test(remove_kills_what_is_left),
         cmocka_unit_test(sweep_needs_only_the_name),
