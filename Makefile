@@ -120,6 +120,7 @@ bench: all ## the budgets, side by side with bubblewrap, crun and runc
 
 soak: all ## crash rounds and the thousand sandboxes
 	@tests/soak/run
+	@CAY_OOM_ROUNDS=10 python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_oom.py -k nine
 
 format: ## clang-format in place
 	@clang-format -i $$(find src include tests examples tools bench -name '*.[ch]')

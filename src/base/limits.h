@@ -43,6 +43,8 @@
 #define CAY_MAX_SPENT 16384u
 /* How long a process may live without anybody who stays with it, if it has such a limit. */
 #define CAY_MAX_LEASE_MS 86400000u
+/* Empty cgroups that a keeper has ready for its next commands. */
+#define CAY_MAX_SPARE_GROUPS 16
 /* Output of one process kept in memory before it goes to a file. */
 #define CAY_SPOOL_MEMORY (64u << 10)
 /* Output of all ended processes kept in memory; beyond it the oldest move to files. */

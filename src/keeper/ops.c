@@ -300,6 +300,7 @@ static void op_stats(struct client *client, const struct msg *msg)
     struct statfs fs;
     (void)msg;
     cgroup_stats(&k->cgroup, &stats);
+    stats.oom_kills += k->oom_kills;
     if (k->cgroup.kind != CGROUP_NONE) {
         stats.memory_max = k->spec.spec.memory;
         stats.pids_max = k->spec.spec.pids;

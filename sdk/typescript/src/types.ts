@@ -153,7 +153,7 @@ export interface Exit {
   timedOut: boolean;
   /** Output was dropped, oldest first. */
   truncated: boolean;
-  /** The sandbox ran out of memory meanwhile. */
+  /** Killed with all it started, because the sandbox was out of memory. */
   oom: boolean;
   durationMs: number;
   cpuMs: number;

@@ -65,7 +65,7 @@ class Exit(Model):
     signal: int
     timed_out: bool
     truncated: bool  # output was dropped, oldest first
-    oom: bool  # the sandbox ran out of memory meanwhile
+    oom: bool  # killed with all it started, because the sandbox was out of memory
     duration_ms: float
     cpu_ms: float
     peak_memory: int
