@@ -232,13 +232,17 @@ def test_a_client_that_is_killed_takes_its_command_along(daemons, how):
 
 
 def test_a_process_that_nobody_is_to_stay_with_goes_on(daemons):
-    daemon = daemons(drain="100ms")
-    box = daemon.create()
+    """Its tenant's commands are counted, for which the daemon waits for their ends: that is not staying with them."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\nexecs_max = 5\n")
+    token = daemon.token("t", tenant="acme")
+    box = f"acme~{daemon.create(token=token)}"
     pid = daemon.start_process(box, "sleep 61")
-    leased = daemon.start_process(box, "sleep 61", kill_on_disconnect=True, key="k")
+    leased = daemon.start_process(box[5:], "sleep 61", kill_on_disconnect=True, token=token)
     daemon.restart("kill9")
+    later = daemon.start_process(box[5:], "sleep 61", kill_on_disconnect=True, token=token)
     until(lambda: [p["pid"] for p in running(daemon, box)] == [pid], LEASE + 5)
-    assert daemon.wait_process(box, leased)["reason"] == "its client went away"
+    for one in (leased, later):
+        assert daemon.wait_process(box, one)["reason"] == "its client went away"
 
 
 def test_whoever_follows_or_waits_keeps_it(daemons):
