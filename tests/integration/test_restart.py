@@ -171,3 +171,13 @@ def test_a_keeper_that_does_not_answer_does_not_hold_up_the_start(limited):
         assert one_more(daemon, token, box).status == 200
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_what_is_left_of_a_create_does_not_hold_up_its_tenant(limited):
+    """A directory without a keeper, which is swept some seconds later, has no commands to be counted."""
+    daemon, token, box = limited
+    daemon.kill9()
+    (daemon.run_dir / "acme~half").mkdir(mode=0o700)
+    daemon.start()
+    assert one_more(daemon, token, box).status == 200
+    until(lambda: not (daemon.run_dir / "acme~half").exists(), 20)
