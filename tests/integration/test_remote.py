@@ -558,6 +558,19 @@ TREE = ("mkdir -p /t/sub/deep /t/empty; printf 'one\\ntwo\\nThree\\n' > /t/a.txt
         "chmod 4755 /t/sub/b.txt")
 
 
+def test_out_of_memory(both):
+    box = both.engine.create("--memory", "64M", "--disk", "32M")
+    try:
+        hog = ["python3", "-c", "x = b'x' * (200 << 20)"]
+        done = both.same("exec", box, "--", *hog, code=137)
+        assert done.stderr.startswith("cay: out of memory;")
+        both.same("exec", box, "-c", "head -c 31M /dev/zero >/tmp/big")
+        done = both.same("exec", box, "--", *hog, code=137)
+        assert "files in memory take 31 of 64 MiB" in done.stderr
+    finally:
+        both.engine.run("rm", "-f", box)
+
+
 @pytest.fixture(scope="module")
 def tree(both):
     identifier = both.engine.create("--disk", "200M")
