@@ -136,7 +136,7 @@ void admit_cors(struct request *r)
         return;
     reply_header(r, "Access-Control-Allow-Origin", origin);
     reply_header(r, "Access-Control-Expose-Headers",
-                 "Content-Range, X-Cay-Mode, X-Cay-Mtime-Ns, X-Cay-Type");
+                 "Content-Range, X-Cay-Mode, X-Cay-Mtime-Ns, X-Cay-Pid, X-Cay-Type");
     reply_header(r, "Vary", "Origin");
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/exec_body.h"
 #include "daemon/output.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Bytes of output in one event: in the worst case six times as many go out. */
@@ -171,6 +172,16 @@ static ssize_t output_read(struct request *r, char *buffer, size_t size)
     }
 }
 
+/* Only one of the three forms has an event for it. */
+static void tell_pid(struct request *r)
+{
+    char text[24];
+    if (r->pid <= 0)
+        return;
+    snprintf(text, sizeof(text), "%d", (int)r->pid);
+    reply_header(r, "X-Cay-Pid", text);
+}
+
 static void begin(struct output *o)
 {
     static const char *const types[] = {"application/x-ndjson", "application/vnd.cay.frames",
@@ -182,6 +193,7 @@ static void begin(struct output *o)
     o->r->read = output_read;
     o->r->piece = PIECE;
     reply_stream(o->r, MHD_HTTP_OK, types[o->form], UINT64_MAX);
+    tell_pid(o->r);
 }
 
 static void on_silence(struct timer *timer)

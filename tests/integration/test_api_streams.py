@@ -214,6 +214,8 @@ def test_start_and_follow_in_one_request(cayd, cayd_box, accept):
         else:
             frames = list(stream.frames())
             assert (2, 0, b"err\n") in frames and frames[-1][0] == 3
+        assert int(stream.headers["X-Cay-Pid"]) in [one["pid"] for one in cayd.get(
+            f"/sandboxes/{cayd_box}/processes").body["processes"]]
 
 
 def test_a_large_stream_is_whole(cayd, cayd_make):
