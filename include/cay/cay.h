@@ -247,6 +247,7 @@ struct cay_exit {
     bool oom;       /* the sandbox ran out of memory meanwhile */
     bool truncated; /* output beyond the sandbox's `output` was dropped, oldest first */
     uint64_t duration_us, cpu_us, peak_memory;
+    char reason[96]; /* why, if it did not end by itself: timed out, its sandbox removed, ... */
 };
 
 struct cay_result {

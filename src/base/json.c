@@ -65,6 +65,8 @@ void json_exit(struct cay_buf *out, const struct cay_exit *e)
     json_num(out, "duration_ms", e->duration_us / 1000);
     json_num(out, "cpu_ms", e->cpu_us / 1000);
     json_num(out, "peak_memory", e->peak_memory);
+    if (e->reason[0])
+        json_str(out, "reason", e->reason);
 }
 
 static void new_line(struct cay_buf *out, size_t depth)

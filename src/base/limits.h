@@ -37,6 +37,10 @@
 /* Processes that one keeper runs at once, and ended ones it remembers with their output. */
 #define CAY_MAX_PROCS 1024
 #define CAY_MAX_ENDED 256
+/* The key of a start, with its NUL: two UUIDs fit. */
+#define CAY_MAX_KEY 65
+/* How long a process may live without anybody who stays with it, if it has such a limit. */
+#define CAY_MAX_LEASE_MS 86400000u
 /* Output of one process kept in memory before it goes to a file. */
 #define CAY_SPOOL_MEMORY (64u << 10)
 /* Output of all ended processes kept in memory; beyond it the oldest move to files. */

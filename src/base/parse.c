@@ -171,6 +171,15 @@ int parse_count(const char *text, uint64_t *out, struct cay_error *err)
     return 0;
 }
 
+int parse_key(const char *text, struct cay_error *err)
+{
+    size_t n = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    if (n < 1 || n >= CAY_MAX_KEY || text[n])
+        return cay_fail(err, CAY_E_INVALID, "a key has 1 to %d of A-Z, a-z, 0-9, '.', '_', '-'",
+                        CAY_MAX_KEY - 1);
+    return 0;
+}
+
 int parse_cpus(const char *text, uint64_t *thousandths, struct cay_error *err)
 {
     struct decimal number;

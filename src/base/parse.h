@@ -17,6 +17,8 @@ int parse_size(const char *text, uint64_t *out, struct cay_error *err);
 int parse_duration(const char *text, uint64_t *ms, struct cay_error *err);
 /* A whole number in decimal. */
 int parse_count(const char *text, uint64_t *out, struct cay_error *err);
+/* The key of a start: 1 to 64 of [A-Za-z0-9._-]. */
+int parse_key(const char *text, struct cay_error *err);
 /* "1", "0.5", "1.25": thousandths of a CPU. */
 int parse_cpus(const char *text, uint64_t *thousandths, struct cay_error *err);
 /* A process number: 1 to INT32_MAX. */

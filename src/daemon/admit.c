@@ -252,7 +252,7 @@ static int check_room(struct request *r, struct cay_error *err)
     if (r->route->flags & ROUTE_UNBOUND)
         return 0;
     /* An upgrade serves whom it has; nobody is to notice it. */
-    if (r->d->phase == DAEMON_DRAINING && !r->d->upgrade)
+    if (r->d->phase >= DAEMON_DRAINING && !r->d->upgrade)
         return cay_fail(err, CAY_E_UNAVAILABLE, "the daemon is about to end; try again");
     struct tenant *tenant = roster_tenant(r->d->roster, r->who.tenant);
     if (!tenant)

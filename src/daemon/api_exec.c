@@ -64,7 +64,11 @@ static const struct call_ops run_ops, spool_ops;
 static void kill_tree(const struct run *run)
 {
     const struct msg kill = {
-        .type = OP_SIGNAL, .pid = (uint64_t)run->exit.pid, .signal = SIGKILL, .flags = MSG_F_TREE};
+        .type = OP_SIGNAL,
+        .pid = (uint64_t)run->exit.pid,
+        .signal = SIGKILL,
+        .flags = MSG_F_TREE | MSG_F_LEFT,
+    };
     call_post(run->d, run->id, &kill);
 }
 
@@ -79,10 +83,11 @@ static void run_free(struct run *run)
     free(run);
 }
 
-/* The command goes on, or is killed, without its client; it counts until its end. */
+/* The command goes on, or is killed, without its client; it counts until its end. If it is we who
+ * go, its client may come back: its lease waits for that. */
 static void run_abandon(struct run *run)
 {
-    if (run->phase == PHASE_RUNNING && run->kill)
+    if (run->phase == PHASE_RUNNING && run->kill && run->d->phase != DAEMON_CLOSING)
         kill_tree(run);
     if (run->phase == PHASE_RUNNING)
         exec_slot_watch(&run->slot, run->exit.pid);
@@ -253,11 +258,14 @@ static void feed(struct run *run)
 {
     while (!run->fed && !call_full(&run->call)) {
         size_t part = CAY_MIN(run->input.size - run->given, (size_t)CAY_MAX_DATA);
-        struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)run->exit.pid};
+        struct msg msg = {.type = OP_STDIN,
+                          .pid = (uint64_t)run->exit.pid,
+                          .flags = MSG_F_AT, /* some of it may be there already: see `key` */
+                          .offset = run->given};
         if (part)
             msg.data = (struct wire_bytes){run->input.data + run->given, part};
         else
-            msg.flags = MSG_F_EOF;
+            msg.flags |= MSG_F_EOF;
         call_send(&run->call, &msg);
         run->given += part;
         run->fed = part == 0;
@@ -287,17 +295,20 @@ static void on_exit_message(struct run *run, const struct msg *msg)
         reply_small(run);
 }
 
-static void fail(struct run *run, const struct cay_error *err)
+static void fail(struct run *run, const struct cay_error *why)
 {
     struct request *r = run->r;
+    struct cay_error err = *why;
     run->phase = PHASE_END;
     exec_slot_free(&run->slot);
     if (!r) {
         run_free(run);
         return;
     }
-    journal_note(r, AUDIT_EXEC, NULL, err);
-    reply_error(r, err);
+    exec_slot_explain(r, &run->slot, &err);
+    if (!run->slot.full)
+        journal_note(r, AUDIT_EXEC, NULL, &err);
+    reply_error(r, &err);
 }
 
 static void run_message(struct call *call, const struct msg *msg)
@@ -308,6 +319,8 @@ static void run_message(struct call *call, const struct msg *msg)
     case MSG_STARTED:
         run->phase = PHASE_RUNNING;
         run->exit.pid = (pid_t)msg->pid;
+        if (msg->flags & MSG_F_KNOWN)
+            exec_slot_free(&run->slot); /* it has a place already */
         if (run->r)
             feed(run);
         else
@@ -363,7 +376,7 @@ static int begin(struct request *r, struct run *run, struct cay_error *err)
         return -1;
     run->base64 = body.encoding && strcmp(body.encoding, "base64") == 0;
     run->kill = body.kill_on_disconnect;
-    const struct msg request = exec_message(&body);
+    const struct msg request = exec_message(&body, &run->slot);
     call_start(&run->call, r->d, r->id, &request, 0, &run_ops, run);
     return 0;
 }

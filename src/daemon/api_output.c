@@ -216,7 +216,9 @@ static void fail(struct output *o, const struct cay_error *err)
 {
     autobuf struct cay_buf json = CAY_BUF(4096);
     if (!o->replied) {
-        reply_error(o->r, err);
+        struct cay_error why = *err;
+        exec_slot_explain(o->r, &o->slot, &why);
+        reply_error(o->r, &why);
         o->over = true;
         return;
     }
@@ -246,7 +248,7 @@ static void put_exit(struct output *o, const struct msg *msg)
 static void put_started(struct output *o, const struct msg *msg)
 {
     o->r->pid = (pid_t)msg->pid;
-    exec_slot_watch(&o->slot, o->r->pid);
+    exec_slot_started(&o->slot, msg);
     if (o->form == FORM_NDJSON) {
         buf_str(&o->pending, "{");
         json_str(&o->pending, "type", "started");
@@ -273,7 +275,7 @@ static void on_message(struct call *call, const struct msg *msg)
     struct cay_error err;
     if (!o->r) {
         if (msg->type == MSG_STARTED)
-            exec_slot_watch(&o->slot, (pid_t)msg->pid);
+            exec_slot_started(&o->slot, msg);
         output_free(o);
         return;
     }

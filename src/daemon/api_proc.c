@@ -20,11 +20,13 @@
 /* ---- start ----------------------------------------------------------------------------------- */
 
 struct start_query {
+    uint64_t from;
     bool follow;
 };
 
 static const struct opt start_parameters[] = {
     OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
+    OPT("from", 0, OPT_COUNT, offsetof(struct start_query, from), NULL, NULL),
 };
 
 struct starting {
@@ -37,9 +39,20 @@ static void settle_started(struct ask *ask, const struct msg *msg)
     struct starting *starting = (struct starting *)ask;
     ask->answered = true;
     if (msg)
-        exec_slot_watch(&starting->slot, (pid_t)msg->pid);
+        exec_slot_started(&starting->slot, msg);
     else
         exec_slot_free(&starting->slot);
+}
+
+static bool forgive_full(struct ask *ask, const struct cay_error *err)
+{
+    struct starting *starting = (struct starting *)ask;
+    struct cay_error why = *err;
+    if (!starting->slot.full)
+        return false;
+    exec_slot_explain(ask->r, &starting->slot, &why);
+    reply_error(ask->r, &why);
+    return true;
 }
 
 static void done_started(struct ask *ask, const struct msg *msg)
@@ -62,7 +75,8 @@ void proc_start(struct request *r)
         reply_error(r, &err);
         return;
     }
-    struct msg request = exec_message(&body);
+    struct msg request = exec_message(&body, &slot);
+    request.offset = query.from;
     if (query.follow) {
         output_exec(r, &request, &slot);
         return;
@@ -74,6 +88,7 @@ void proc_start(struct request *r)
     }
     starting->slot = slot;
     starting->ask.settle = settle_started;
+    starting->ask.forgive = forgive_full;
     request.flags |= MSG_F_DETACH;
     ask_go(&starting->ask, &request, 0);
 }

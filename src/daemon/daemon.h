@@ -40,6 +40,7 @@ enum daemon_phase {
     DAEMON_STARTING, /* not ready yet */
     DAEMON_SERVING,
     DAEMON_DRAINING, /* no new requests; what runs may come to its end */
+    DAEMON_CLOSING,  /* connections are cut by us: that is no client that went away */
 };
 
 struct daemon {

@@ -2,6 +2,7 @@
 #include "daemon/exec_body.h"
 
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "daemon/call.h"
 #include "daemon/journal.h"
@@ -19,6 +20,8 @@
         OPT("shell", 0, OPT_STR, AT(shell), NULL, NULL),                                         \
         OPT("cwd", 0, OPT_STR, AT(cwd), NULL, NULL),                                             \
         OPT("user", 0, OPT_STR, AT(user), NULL, NULL),                                           \
+        OPT("key", 0, OPT_STR, AT(key), NULL, NULL),                                             \
+        OPT("kill_on_disconnect", 0, OPT_FLAG, AT(kill_on_disconnect), NULL, NULL),              \
         OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), NULL, NULL, .extra = AT(has_timeout))
 
 static const struct opt run_fields[] = {
@@ -26,7 +29,6 @@ static const struct opt run_fields[] = {
     OPT("input", 0, OPT_STR, AT(input), NULL, NULL, .max = 1),
     OPT("input_base64", 0, OPT_STR, AT(input_base64), NULL, NULL, .max = 1),
     OPT("encoding", 0, OPT_STR, AT(encoding), NULL, NULL),
-    OPT("kill_on_disconnect", 0, OPT_FLAG, AT(kill_on_disconnect), NULL, NULL),
 };
 
 static const struct opt start_fields[] = {
@@ -53,6 +55,10 @@ int exec_body(struct request *r, bool background, struct exec_body *out, struct 
         .argv = body.argv, .shell = body.shell, .env = body.env, .cwd = body.cwd};
     if (exec_check(&exec, err) < 0)
         return -1;
+    if (body.key && parse_key(body.key, err) < 0) {
+        snprintf(r->field, sizeof(r->field), "key");
+        return -1;
+    }
     if (body.argv && !body.argv[0][0])
         return at_fault(r, "argv", "the first argument must not be empty", err);
     if (body.has_timeout && body.timeout_ms == 0)
@@ -68,12 +74,13 @@ int exec_body(struct request *r, bool background, struct exec_body *out, struct 
     return 0;
 }
 
-struct msg exec_message(const struct exec_body *body)
+struct msg exec_message(const struct exec_body *body, const struct exec_slot *slot)
 {
     bool input = body->want_stdin || body->input || body->input_base64;
     return (struct msg){
         .type = OP_EXEC,
-        .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0),
+        .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0) |
+                 (slot->full ? MSG_F_KNOWN : 0),
         .argv = body->shell ? NULL : body->argv,
         .shell = body->shell,
         .env = body->env,
@@ -82,7 +89,19 @@ struct msg exec_message(const struct exec_body *body)
         .rows = body->rows,
         .cols = body->cols,
         .timeout_ms = body->timeout_ms,
+        .name = body->key,
+        .ttl_ms = body->kill_on_disconnect ? EXEC_LEASE_MS : 0,
     };
+}
+
+static bool over_quota(struct request *r, struct cay_error *err)
+{
+    struct operator_refusal why = {0};
+    if (!r->tenant || operator_check_quota(r->d->policy, r->who.tenant, "execs_max",
+                                           r->tenant->execs, 1, &why, err) == 0)
+        return false;
+    snprintf(r->rule, sizeof(r->rule), "%s", why.rule);
+    return true;
 }
 
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
@@ -91,24 +110,41 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
     const char *const shell[] = {"sh", "-c", body->shell, NULL};
     const struct audit_detail detail = {
         .argv = body->shell ? shell : body->argv, .env = body->env, .user = body->user};
-    struct operator_refusal why = {0};
-    if (r->tenant && operator_check_quota(r->d->policy, r->who.tenant, "execs_max",
-                                          r->tenant->execs, 1, &why, err) < 0) {
-        snprintf(r->rule, sizeof(r->rule), "%s", why.rule);
-        journal_note(r, AUDIT_REFUSED, &detail, err);
-        return -1;
+    *slot = (struct exec_slot){0};
+    if (over_quota(r, err)) {
+        slot->full = body->key != NULL;
+        if (!slot->full)
+            journal_note(r, AUDIT_REFUSED, &detail, err);
+        return slot->full ? 0 : -1;
     }
     if (journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err) < 0)
         return -1;
     r->d->metrics.execs++;
     pool_busy(r->d->pool, 0);
-    *slot = (struct exec_slot){0};
     if (r->tenant && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT) {
         *slot = (struct exec_slot){.d = r->d, .tenant = r->tenant};
         snprintf(slot->id, sizeof(slot->id), "%s", r->id);
         slot->tenant->execs++;
     }
     return 0;
+}
+
+void exec_slot_explain(struct request *r, const struct exec_slot *slot, struct cay_error *err)
+{
+    if (!slot->full || err->code != CAY_E_NOT_FOUND)
+        return;
+    if (over_quota(r, err))
+        journal_note(r, AUDIT_REFUSED, NULL, err);
+    else
+        cay_fail(err, CAY_E_UNAVAILABLE, "all places for commands were taken; try again");
+}
+
+void exec_slot_started(struct exec_slot *slot, const struct msg *started)
+{
+    if (started->flags & MSG_F_KNOWN)
+        exec_slot_free(slot);
+    else
+        exec_slot_watch(slot, (pid_t)started->pid);
 }
 
 void exec_slot_free(struct exec_slot *slot)
@@ -149,12 +185,16 @@ static const struct call_ops vigil_ops = {.message = vigil_message, .lost = vigi
 
 void exec_slot_watch(struct exec_slot *slot, pid_t pid)
 {
-    struct vigil *vigil = slot->tenant ? calloc(1, sizeof(*vigil)) : NULL;
+    bool wanted = slot->tenant && slot->d->phase != DAEMON_CLOSING;
+    struct vigil *vigil = wanted ? calloc(1, sizeof(*vigil)) : NULL;
     if (!vigil) {
         exec_slot_free(slot);
         return;
     }
-    const struct msg wait = {.type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = UINT64_MAX};
+    const struct msg wait = {.type = OP_WAIT,
+                             .pid = (uint64_t)pid,
+                             .timeout_ms = UINT64_MAX,
+                             .flags = MSG_F_ALOOF};
     vigil->slot = *slot;
     slot->tenant = NULL;
     call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);

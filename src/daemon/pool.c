@@ -303,7 +303,7 @@ static struct kind *neediest(struct pool *pool)
 static void on_refill(struct timer *timer)
 {
     struct pool *pool = container_of(timer, struct pool, refill);
-    if (pool->d->phase == DAEMON_DRAINING)
+    if (pool->d->phase >= DAEMON_DRAINING)
         return;
     uint64_t now = cay_now_us();
     size_t at_once = AT_ONCE;

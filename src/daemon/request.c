@@ -90,7 +90,7 @@ static void answer(struct request *r, unsigned status, struct MHD_Response *resp
     r->status = status;
     reply_header(r, "Cache-Control", "no-store");
     reply_header(r, "X-Content-Type-Options", "nosniff");
-    if ((r->last || r->d->phase == DAEMON_DRAINING) && status != MHD_HTTP_SWITCHING_PROTOCOLS)
+    if ((r->last || r->d->phase >= DAEMON_DRAINING) && status != MHD_HTTP_SWITCHING_PROTOCOLS)
         reply_header(r, "Connection", "close");
     admit_cors(r);
     request_wake(r);

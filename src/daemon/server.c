@@ -484,6 +484,7 @@ void server_close(struct server *server)
 {
     if (!server)
         return;
+    server->d->phase = DAEMON_CLOSING;
     /* libmicrohttpd must not be stopped with connections that sleep. */
     for (struct connection *c = server->connections; c; c = c->next) {
         if (c->request)

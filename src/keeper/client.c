@@ -108,6 +108,7 @@ void client_exit(struct client *client, const struct proc *proc)
         .duration_us = proc->ended_us - proc->started_us,
         .cpu_us = proc->cpu_us,
         .peak_memory = proc->peak_memory,
+        .text = proc->why,
     };
     client_send(client, &msg, -1);
 }
@@ -249,6 +250,7 @@ void client_free(struct client *client)
     for (struct proc *p = k->procs; p; p = p->next)
         if (p->starter == client)
             p->starter = NULL;
+    lease_let_go(client);
     k->n_clients--;
     timer_clear(&k->loop, &client->timer);
     loop_forget(&k->loop, &client->watch);

@@ -8,6 +8,8 @@
  *   life.c    states, timers, the end
  *   link.c    the wire to init
  *   proc.c    processes: start, exit, kill
+ *   lease.c   starts that can be repeated, and the end of what nobody stays with
+ *   why.c     why they did not end by themselves
  *   stdio.c   what goes into and comes out of them
  *   spool.c   output kept for readers now and later
  *   client.c  callers: connections and streams
@@ -63,6 +65,14 @@ struct proc {
     int exit_code, signal;
     uint64_t cpu_us, peak_memory;
     char command[256];
+    const char *why; /* it did not end by itself; NULL: it did, or runs */
+    /* lease.c */
+    char key[CAY_MAX_KEY]; /* empty: none */
+    unsigned __int128 fingerprint;
+    uint64_t lease_us, lease_left_us; /* left: when the sandbox was paused */
+    bool lease_alone;                 /* nobody stayed with it when it was looked at */
+    struct timer lease_timer;
+    uint64_t in_total; /* bytes of standard input that were taken */
 };
 
 enum client_mode {
@@ -82,7 +92,8 @@ struct client {
     struct chan chan;
     enum client_mode mode;
     bool creator, detach, follow, held;
-    struct proc *proc;    /* STREAM, WAIT; NULL in STREAM: the log */
+    bool aloof;           /* WAIT: holds no lease */
+    struct proc *proc;    /* STREAM, WAIT, and STARTING of a known key; NULL in STREAM: the log */
     struct proc *feeds;   /* held: until this one has taken its input */
     uint64_t offset;      /* STREAM: next byte to send */
     uint64_t piece;       /* STREAM: bytes of one frame at most; 0: CAY_MAX_DATA */
@@ -128,6 +139,7 @@ struct keeper {
     int status_fd;
     enum cay_state state;
     const char *reason;
+    const char *why; /* what processes are told of its end, if not the reason */
     char reason_text[160];
     enum phase phase;
     bool remove;     /* leave no record */
@@ -181,6 +193,30 @@ void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of tim
 void proc_warm(struct keeper *k);    /* parked: the first start will be as fast as a second one */
 void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */
 void proc_free(struct proc *proc);
+
+/* lease.c */
+int lease_check(const struct msg *request, struct cay_error *err);
+void lease_init(struct proc *proc, const struct msg *request);
+struct proc *lease_find(struct keeper *k, const char *key);
+/* An EXEC whose key is known: the client gets that process, and nothing is started. */
+void lease_join(struct client *client, struct proc *proc, const struct msg *request);
+void lease_started(struct proc *proc);
+void lease_failed(struct proc *proc, const struct cay_error *why);
+void lease_let_go(struct client *client); /* before it has no process any more */
+void lease_set(struct proc *proc, uint64_t ms);
+void lease_pause(struct keeper *k, bool paused);
+void lease_done(struct proc *proc);
+
+/* why.c */
+#define WHY_TIMEOUT "timed out"
+#define WHY_OOM "out of memory"
+#define WHY_LEASE "its client went away"
+#define WHY_KILLED "killed on request"
+#define WHY_REMOVED "the sandbox was removed"
+#define WHY_BOX_KILLED "the sandbox was killed"
+#define WHY_STOPPED "the sandbox was stopped"
+void why_set(struct proc *proc, const char *text); /* before it is killed; static text */
+void why_ended(struct proc *proc);                 /* its exit is known */
 
 /* stdio.c */
 void stdio_init(struct proc *proc);

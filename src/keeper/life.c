@@ -352,6 +352,7 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
         return cay_fail_errno(err, eno, "cannot %s the sandbox", paused ? "pause" : "resume");
     }
     k->state = wanted;
+    lease_pause(k, paused);
     k->reason = paused ? "paused on request" : "up";
     life_write(k);
     return 0;

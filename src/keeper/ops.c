@@ -8,6 +8,7 @@
 #include "jail/sys.h"
 #include "keeper/keeper.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/vfs.h>
@@ -52,6 +53,19 @@ static void refresh_meminfo(struct keeper *k)
         (void)!pwrite(k->jail.meminfo, text, (size_t)n, 0);
 }
 
+/* What init cannot do while the sandbox ends, or is paused. */
+static bool can_start(struct client *client)
+{
+    const struct keeper *k = client->keeper;
+    if (k->phase != PHASE_UP)
+        refuse(client, CAY_E_GONE, "the sandbox is ending");
+    else if (k->state == CAY_STATE_PAUSED)
+        refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
+    else
+        return true;
+    return false;
+}
+
 static void op_exec(struct client *client, const struct msg *msg)
 {
     struct cay_error err;
@@ -61,9 +75,24 @@ static void op_exec(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_INVALID, "give a command either as argv or as a shell string");
         return;
     }
-    refresh_meminfo(k);
+    if (lease_check(msg, &err) < 0) {
+        client_fail(client, &err);
+        return;
+    }
     client->detach = msg->flags & MSG_F_DETACH;
     client->piece = msg->size;
+    struct proc *known = lease_find(k, msg->name);
+    if (known) {
+        lease_join(client, known, msg);
+        return;
+    }
+    if (msg->flags & MSG_F_KNOWN) {
+        refuse(client, CAY_E_NOT_FOUND, "no process has this key");
+        return;
+    }
+    if (!can_start(client))
+        return;
+    refresh_meminfo(k);
     client->mode = CLIENT_STARTING;
     if (proc_start(k, msg, client, &err) < 0) {
         client->mode = CLIENT_IDLE;
@@ -93,6 +122,16 @@ static const char *no_input(const struct proc *proc)
                                         : NULL;
 }
 
+/* Input at an offset may be sent again by who does not know what has arrived: only what is new. */
+static struct wire_bytes unseen_input(const struct proc *proc, const struct msg *msg)
+{
+    struct wire_bytes data = msg->data;
+    if (!data.size || !(msg->flags & MSG_F_AT) || msg->offset >= proc->in_total)
+        return data;
+    size_t skip = (size_t)CAY_MIN(proc->in_total - msg->offset, data.size);
+    return (struct wire_bytes){data.data + skip, data.size - skip};
+}
+
 /*
  * The sender is held back while too much waits: nothing more of it is read until the process has
  * taken some. On a stream connection input has no answer, as it may cross the process's end.
@@ -107,7 +146,9 @@ static void op_stdin(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_CONFLICT, why);
     if (!proc || why)
         return;
-    stdio_input(proc, msg->data.data, msg->data.size, msg->flags & MSG_F_EOF);
+    struct wire_bytes data = unseen_input(proc, msg);
+    stdio_input(proc, data.data, data.size, msg->flags & MSG_F_EOF);
+    proc->in_total += data.size;
     if (proc->in_buf.size > CAY_MAX_STDIN / 2) {
         client->held = true;
         client->feeds = proc;
@@ -136,6 +177,7 @@ static void op_resize(struct client *client, const struct msg *msg)
 static void on_wait_over(struct timer *timer)
 {
     struct client *client = container_of(timer, struct client, timer);
+    lease_let_go(client);
     client->mode = CLIENT_IDLE;
     client->proc = NULL;
     refuse(client, CAY_E_TIMEOUT, "the process is still running");
@@ -156,6 +198,7 @@ static void op_wait(struct client *client, const struct msg *msg)
     }
     client->mode = CLIENT_WAIT;
     client->proc = proc;
+    client->aloof = msg->flags & MSG_F_ALOOF;
     client->timer.fire = on_wait_over;
     if (msg->timeout_ms < UINT64_MAX / 2000)
         timer_set(&client->keeper->loop, &client->timer, cay_after_ms(msg->timeout_ms));
@@ -172,6 +215,8 @@ static void op_signal(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_INVALID, "no such signal");
         return;
     }
+    if (msg->signal == SIGKILL)
+        why_set(proc, msg->flags & MSG_F_LEFT ? WHY_LEASE : WHY_KILLED);
     if ((msg->flags & MSG_F_TREE) && (proc->state == PROC_RUNNING || proc->lingering)) {
         proc_kill_tree(proc, (int)msg->signal);
     } else if (proc->state == PROC_RUNNING) {
@@ -207,6 +252,7 @@ static void op_procs(struct client *client, const struct msg *msg)
             .offset = p->spool.start,
             .end = p->spool.end,
             .text = p->command,
+            .name = p->why,
         };
         client_send(client, &line, -1);
     }
@@ -274,13 +320,35 @@ static void op_stop(struct client *client, const struct msg *msg)
     }
     client->mode = CLIENT_STOP;
     k->remove = k->remove || (msg->flags & MSG_F_REMOVE);
+    if (k->phase == PHASE_UP)
+        k->why = k->remove ? WHY_REMOVED : msg->timeout_ms ? WHY_STOPPED : WHY_BOX_KILLED;
     life_end(k, CAY_STATE_EXITED, msg->timeout_ms ? "stopped" : "killed", msg->timeout_ms);
+}
+
+/* Of a process. Its stream may say so itself, as one that lets its process go: no answer then. */
+static void set_lease(struct client *client, const struct msg *msg, bool stream)
+{
+    struct proc *proc =
+        stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
+    if (proc && msg->ttl_ms <= CAY_MAX_LEASE_MS)
+        lease_set(proc, msg->ttl_ms);
+    if (proc && !stream)
+        send_ok(client);
 }
 
 static void op_lifetime(struct client *client, const struct msg *msg)
 {
     if (msg->ttl_ms > 1ULL << 42 || msg->idle_ms > 1ULL << 42) {
         refuse(client, CAY_E_INVALID, "a lifetime of more than a hundred years");
+        return;
+    }
+    bool stream = client->mode == CLIENT_STREAM && msg->pid;
+    if (client->mode != CLIENT_IDLE && !stream) {
+        refuse(client, CAY_E_CONFLICT, "this connection is busy with another request");
+        return;
+    }
+    if (msg->pid) {
+        set_lease(client, msg, stream);
         return;
     }
     if (msg->flags & MSG_F_SET_TTL)
@@ -330,7 +398,7 @@ static const struct {
     void (*handle)(struct client *client, const struct msg *msg);
 } ops[] = {
     {OP_CREATE, NEEDS_UP | NEEDS_IDLE, bind_handle},
-    {OP_EXEC, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE, op_exec},
+    {OP_EXEC, NEEDS_IDLE, op_exec}, /* a known key needs nothing */
     {OP_ATTACH, NEEDS_IDLE, op_attach},
     {OP_STDIN, NEEDS_NOTHING, op_stdin},
     {OP_RESIZE, NEEDS_NOTHING, op_resize},
@@ -343,7 +411,7 @@ static const struct {
     {OP_PAUSE, NEEDS_UP | NEEDS_IDLE, op_pause},
     {OP_RESUME, NEEDS_UP | NEEDS_IDLE, op_pause},
     {OP_STOP, NEEDS_NOTHING, op_stop},
-    {OP_LIFETIME, NEEDS_UP | NEEDS_IDLE, op_lifetime},
+    {OP_LIFETIME, NEEDS_UP, op_lifetime},
     {OP_FS, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE, op_fs},
 };
 

@@ -86,6 +86,7 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
     proc->last = (request->flags & MSG_F_LAST) && k->spec.spec.ephemeral;
     proc->timeout.fire = on_timeout;
     stdio_init(proc);
+    lease_init(proc, request);
     spool_init(&proc->spool, k->spec.spec.output);
     describe(proc, request);
     struct proc **at = &k->procs;
@@ -255,6 +256,7 @@ void proc_started(struct proc *proc, pid_t pid, int master)
         client->proc = client->detach ? NULL : proc;
         client->offset = 0;
     }
+    lease_started(proc);
     life_dirty(k);
 }
 
@@ -269,6 +271,7 @@ void proc_failed(struct proc *proc, const struct cay_error *why)
         client->mode = CLIENT_IDLE;
         client_fail(client, why);
     }
+    lease_failed(proc, why);
     struct keeper *k = proc->keeper;
     if (proc->grouped && !k->spare_group && proc->group + 1 == k->next_group) {
         /* Its child is just dying in there; the next one may have the group. */
@@ -344,6 +347,8 @@ static void finish(struct proc *proc)
     struct keeper *k = proc->keeper;
     char name[16];
     stdio_end(proc);
+    why_ended(proc);
+    lease_done(proc);
     timer_clear(&k->loop, &proc->timeout);
     proc->state = PROC_ENDED;
     move_to_tail(proc);
@@ -396,6 +401,7 @@ void proc_abandoned(struct proc *proc)
             client_fail(proc->starter, &why);
             proc->starter = NULL;
         }
+        lease_failed(proc, &why);
     }
     proc->signal = SIGKILL;
     proc->exit_code = proc->timed_out ? TIMEOUT_CODE : 128 + SIGKILL;
@@ -468,6 +474,7 @@ void proc_free(struct proc *proc)
     if (proc->state == PROC_ENDED)
         k->n_ended--;
     timer_clear(&k->loop, &proc->timeout);
+    lease_done(proc);
     stdio_done(proc);
     spool_done(&proc->spool);
     free(proc);

@@ -86,6 +86,7 @@ void json_to_exit(const json_t *object, struct cay_exit *out)
         .cpu_us = json_milli(object, "cpu_ms"),
         .peak_memory = json_u64(object, "peak_memory"),
     };
+    snprintf(out->reason, sizeof(out->reason), "%s", json_text(object, "reason"));
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */

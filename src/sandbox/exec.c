@@ -25,7 +25,8 @@ struct cay_proc {
 
 struct cay_exit exec_exit(const struct msg *msg)
 {
-    return (struct cay_exit){
+    const char *why = msg->type == MSG_PROC ? msg->name : msg->text;
+    struct cay_exit out = {
         .pid = (pid_t)msg->pid,
         .exit_code = (int)msg->exit_code,
         .signal = (int)msg->signal,
@@ -36,6 +37,8 @@ struct cay_exit exec_exit(const struct msg *msg)
         .cpu_us = msg->cpu_us,
         .peak_memory = msg->peak_memory,
     };
+    snprintf(out.reason, sizeof(out.reason), "%s", why ? why : "");
+    return out;
 }
 
 int exec_check(const struct cay_exec *exec, struct cay_error *err)

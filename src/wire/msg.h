@@ -37,20 +37,24 @@ enum msg_type {
     /* the creator's first: data = spec record, path = state directory, target = run directory,
      * name = image reference, + the locked status file -> READY */
     OP_CREATE = 15,
-    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST, rows, cols, timeout_ms, size
-     * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA)
-     * -> STARTED, then (unless DETACH) OUTPUT..., EXIT */
+    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST KNOWN, rows, cols, timeout_ms, size
+     * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA), name (its key), ttl_ms (its lease: it is
+     * killed when nobody followed or waited for it for so long; 0: none), offset (where the output
+     * of a known key begins)
+     * -> STARTED, then (unless DETACH) OUTPUT..., EXIT. A key that is known starts nothing: the
+     * answer is about the process that has it */
     OP_EXEC = 16,
     /* pid (0: the merged log), offset, flags FOLLOW, size as above -> OUTPUT..., EXIT | OK (nothing
        more) */
     OP_ATTACH,
-    /* pid, data | flags EOF -> nothing on a stream connection, else OK */
+    /* pid, data | flags EOF; flags AT: offset says which byte of all input is the first, and what
+     * was given before is skipped -> nothing on a stream connection, else OK */
     OP_STDIN,
     /* pid, rows, cols -> as OP_STDIN */
     OP_RESIZE,
-    /* pid, timeout_ms (UINT64_MAX: for ever) -> EXIT | ERROR timeout */
+    /* pid, timeout_ms (UINT64_MAX: for ever), flags ALOOF -> EXIT | ERROR timeout */
     OP_WAIT,
-    /* pid, signal, flags TREE -> OK */
+    /* pid, signal, flags TREE LEFT -> OK */
     OP_SIGNAL,
     /* -> PROC..., OK */
     OP_PROCS,
@@ -66,7 +70,8 @@ enum msg_type {
     OP_RESUME,
     /* timeout_ms = grace, flags REMOVE -> OK when all is gone */
     OP_STOP,
-    /* flags SET_TTL SET_IDLE, ttl_ms, idle_ms -> OK */
+    /* flags SET_TTL SET_IDLE, ttl_ms, idle_ms -> OK; or pid, ttl_ms: the lease of a process -> as
+     * OP_STDIN */
     OP_LIFETIME,
     /* user -> OK + the file channel */
     OP_FS,
@@ -75,13 +80,14 @@ enum msg_type {
 
     /* to the creator: the sandbox is up; pid = init's on the host */
     MSG_READY = 48,
-    /* pid */
+    /* pid, flags KNOWN: it was started before */
     MSG_STARTED,
     /* pid, stream, offset, data */
     MSG_OUTPUT,
-    /* pid, offset (end of output) and the exit fields */
+    /* pid, offset (end of output) and the exit fields, text = why it did not end by itself */
     MSG_EXIT,
-    /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command */
+    /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command, name =
+     * EXIT's text */
     MSG_PROC,
     /* data = struct cay_stats: both sides are of one build, the frame's version says so */
     MSG_STATS,
@@ -172,6 +178,10 @@ enum msg_flag {
     MSG_F_SUBREAPER = 1 << 18,
     MSG_F_LAST = 1 << 19,     /* EXEC: an ephemeral sandbox ends with this process */
     MSG_F_NO_SETID = 1 << 20, /* PREPARE: for one with mounts that call for it */
+    MSG_F_KNOWN = 1 << 21,    /* EXEC: only if its key is known */
+    MSG_F_ALOOF = 1 << 22,    /* WAIT: to know, not to stay with it: holds no lease */
+    MSG_F_AT = 1 << 23,       /* STDIN: at this offset */
+    MSG_F_LEFT = 1 << 24,     /* SIGNAL: because its client went away */
 };
 
 struct msg {

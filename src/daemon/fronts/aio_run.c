@@ -82,7 +82,8 @@ static void run_free(struct run *run)
     free(run);
 }
 
-/* The command goes on without anybody who waits for it, and counts until its end. */
+/* Nobody waits for the command any more; it counts until its end. One that was answered for goes
+ * on; one whose client or daemon went away ends with its lease. */
 static void run_leave(struct run *run)
 {
     if (run->stage == STAGE_RUNNING)
@@ -174,6 +175,9 @@ static void reply_created(struct run *run, const struct cay_exit *e)
 
 static void answer(struct run *run, const char *status, const struct cay_exit *e)
 {
+    /* Its client goes on without it, and knows: it is in the background from here on. */
+    if (!e && run->exec.ttl_ms)
+        call_send(&run->call, &(struct msg){.type = OP_LIFETIME, .pid = (uint64_t)run->pid});
     run->r->drop = NULL; /* it is ours to free */
     if (run->kind == KIND_CREATE && e)
         reply_created(run, e);
@@ -362,6 +366,7 @@ static int prepare(struct run *run)
                              .argv = run->argv,
                              .cwd = run->known ? dir : NULL,
                              .timeout_ms = args->hard_ms,
+                             .ttl_ms = args->async ? 0 : EXEC_LEASE_MS,
                              .flags = args->async ? MSG_F_DETACH : 0};
     if (add_variable(run, "_CAY", aio_script) < 0 || add_variable(run, "_CAY_S", dir) < 0 ||
         add_variable(run, "_CAY_M", how) < 0 ||
