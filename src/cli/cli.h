@@ -93,6 +93,8 @@ int cli_print(struct cli *cli, struct cay_buf *out);
 void cli_report(const struct cli *cli, const struct cay_error *err);
 /* "cay: " + text on stderr, for what is worth a line but is no error. */
 void cli_note(const char *fmt, ...) CAY_PRINTF(1, 2);
+/* Why a command did not end by itself; nothing if it did. */
+void cli_note_end(const struct cay_exit *e);
 /* Colour codes are wanted on this descriptor: a terminal, and no NO_COLOR. */
 bool cli_colour(int fd);
 /* Adds text from a sandbox, without control bytes if `plain`. */

@@ -71,6 +71,7 @@ static int attach_code(struct cli *cli, enum pump_end end, const struct cay_exit
 {
     switch (end) {
     case PUMP_EXIT:
+        cli_note_end(e);
         return e->exit_code;
     case PUMP_DONE:
         return 0;
@@ -135,6 +136,8 @@ int cmd_wait(struct cli *cli, const struct opt_args *args)
         buf_str(&out, "}\n");
         if (cli_print(cli, &out) < 0)
             return CLI_FAILED;
+    } else {
+        cli_note_end(&e);
     }
     return e.exit_code;
 }

@@ -163,6 +163,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
                      (unsigned long long)(e->duration_us / 1000));
         else if (e->oom && e->exit_code)
             cli_note("the sandbox ran out of memory; --memory gives it more");
+        else
+            cli_note_end(e);
         if (pump->lost)
             cli_note("%llu bytes of output were lost: the command wrote faster than they were read "
                      "here; "

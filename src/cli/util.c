@@ -76,6 +76,12 @@ void cli_note(const char *fmt, ...)
     cli_write(STDERR_FILENO, text, size + 1);
 }
 
+void cli_note_end(const struct cay_exit *e)
+{
+    if (e->reason[0])
+        cli_note("the command was ended: %s", e->reason);
+}
+
 bool cli_colour(int fd)
 {
     const char *no = getenv("NO_COLOR");

@@ -284,14 +284,20 @@ void proc_wait(struct request *r)
  */
 struct feed {
     struct ask ask;
-    bool eof; /* to be closed after the last */
+    bool eof;    /* to be closed after the last */
+    bool at;     /* the client says where its bytes belong: */
+    uint64_t offset;
 };
 
 static void send_piece(struct feed *feed, const char *data, size_t size, uint64_t flags)
 {
     struct ask *ask = &feed->ask;
-    const struct msg msg = {
-        .type = OP_STDIN, .tag = 1, .pid = ask->pid, .data = {data, size}, .flags = flags};
+    const struct msg msg = {.type = OP_STDIN,
+                            .tag = 1,
+                            .pid = ask->pid,
+                            .data = {data, size},
+                            .flags = flags | (feed->at ? MSG_F_AT : 0),
+                            .offset = feed->offset + ask->numbers[0]};
     ask->idle = false;
     ask->numbers[0] += size;
     if (ask->call.d)
@@ -344,11 +350,14 @@ static void stdin_finish(struct request *r)
 }
 
 struct stdin_query {
-    bool eof;
+    uint64_t offset;
+    bool eof, at;
 };
 
 static const struct opt stdin_parameters[] = {
     OPT("eof", 0, OPT_FLAG, offsetof(struct stdin_query, eof), NULL, NULL),
+    OPT("offset", 0, OPT_COUNT, offsetof(struct stdin_query, offset), NULL, NULL,
+        .extra = offsetof(struct stdin_query, at)),
 };
 
 void proc_stdin(struct request *r)
@@ -367,6 +376,8 @@ void proc_stdin(struct request *r)
     feed->ask.action = AUDIT_STDIN;
     feed->ask.detail.bytes = &feed->ask.numbers[0];
     feed->eof = query.eof;
+    feed->at = query.at;
+    feed->offset = query.offset;
     r->write = stdin_write;
     r->finish = stdin_finish;
 }

@@ -97,6 +97,11 @@ struct msg exec_message(const struct exec_body *body, const struct exec_slot *sl
 static bool over_quota(struct request *r, struct cay_error *err)
 {
     struct operator_refusal why = {0};
+    bool counting = r->tenant && r->tenant->counting;
+    if (counting && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT) {
+        cay_fail(err, CAY_E_UNAVAILABLE, "what runs already is still being counted; try again");
+        return true;
+    }
     if (!r->tenant || operator_check_quota(r->d->policy, r->who.tenant, "execs_max",
                                            r->tenant->execs, 1, &why, err) == 0)
         return false;

@@ -14,6 +14,7 @@
 #include "daemon/log.h"
 #include "daemon/man.h"
 #include "daemon/pool.h"
+#include "daemon/recount.h"
 #include "daemon/resolve.h"
 #include "daemon/roster.h"
 #include "daemon/routes.h"
@@ -241,7 +242,10 @@ static int open_parts(struct daemon *d, struct cay_error *err)
 {
     if (load_rules(d, err) < 0 || jobs_new(&d->loop, &d->jobs, err) < 0 ||
         journal_open(d, &d->journal, err) < 0 || roster_open(d, &d->roster, err) < 0 ||
-        pool_open(d, &d->pool, err) < 0 || server_open(d, &d->server, err) < 0)
+        pool_open(d, &d->pool, err) < 0)
+        return -1;
+    recount(d);
+    if (server_open(d, &d->server, err) < 0)
         return -1;
     return 0;
 }

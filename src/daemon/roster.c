@@ -329,6 +329,15 @@ char *const *roster_labels(struct roster *roster, const char *id)
     return entry ? entry->labels : NULL;
 }
 
+void roster_each(const struct roster *roster,
+                 void (*each)(const char *id, struct tenant *tenant, void *data), void *data)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct entry *entry = roster->buckets[i]; entry; entry = entry->next)
+            if (!entry->ended)
+                each(entry->id, entry->tenant, data);
+}
+
 size_t roster_count(const struct roster *roster)
 {
     return roster->n;

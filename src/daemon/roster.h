@@ -19,6 +19,7 @@ struct tenant {
     uint64_t sandboxes, memory, cpus, disk;
     uint64_t ended; /* records */
     uint64_t execs; /* commands that requests wait for or that were started and still run */
+    unsigned counting; /* sandboxes whose commands are not among them yet (recount.c) */
     /* creates of the last minute: a bucket that leaks */
     uint64_t creates_us; /* when the bucket was last looked at */
     double creates;
@@ -52,6 +53,9 @@ void roster_removed(struct roster *roster, const char *id);
 /* Labels of one that lives; NULL: none known. Borrowed until the next turn of the loop. */
 char *const *roster_labels(struct roster *roster, const char *id);
 size_t roster_count(const struct roster *roster);
+/* Those that live. */
+void roster_each(const struct roster *roster,
+                 void (*each)(const char *id, struct tenant *tenant, void *data), void *data);
 /* For metrics. */
 void roster_tenants(const struct roster *roster,
                     void (*each)(const struct tenant *tenant, void *data), void *data);

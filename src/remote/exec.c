@@ -132,6 +132,7 @@ static void take_exit(const struct msg *msg, struct cay_exit *out)
         .cpu_us = msg->cpu_us,
         .peak_memory = msg->peak_memory,
     };
+    snprintf(out->reason, sizeof(out->reason), "%s", msg->text ? msg->text : "");
 }
 
 static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)

@@ -204,6 +204,7 @@ static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event
         .duration_us = e.duration_us,
         .cpu_us = e.cpu_us,
         .peak_memory = e.peak_memory,
+        .text = e.reason[0] ? e.reason : NULL,
     };
     end_with(s, &msg);
 }
