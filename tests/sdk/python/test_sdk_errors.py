@@ -79,7 +79,7 @@ def test_errors_as_users_meet_them(twin, client, sandbox):
     with pytest.raises(sdk.Conflict):
         twin(client.create(id=sandbox.id, memory="77M"))
     with pytest.raises(sdk.TooLarge):
-        twin(sandbox.exec("cat", input=b"x" * (2 << 20)))
+        twin(sandbox.exec("yes", max_output=1 << 20))
 
 
 def test_an_id_that_would_leave_its_path(client):
