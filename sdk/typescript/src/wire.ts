@@ -6,8 +6,6 @@ import type {
   Command,
   CommandOptions,
   CreateOptions,
-  ExecBytes,
-  ExecResult,
   Exit,
   FileInfo,
   ProcessInfo,
@@ -32,16 +30,6 @@ export function fromWire<T>(raw: Raw): T {
   const value: Raw = {};
   for (const name in raw) value[camel(name)] = raw[name];
   return value as T;
-}
-
-export function execResult(raw: Raw): ExecResult {
-  const { encoding: _, ...rest } = raw;
-  return fromWire<ExecResult>(rest);
-}
-
-export function execBytes(raw: Raw): ExecBytes {
-  const bytes = (name: string) => new Uint8Array(Buffer.from(raw[name] as string, "base64"));
-  return { ...execResult(raw), stdout: bytes("stdout"), stderr: bytes("stderr") };
 }
 
 export function processInfo(raw: Raw): ProcessInfo {
