@@ -40,20 +40,22 @@ extern "C" {
  * speaks of errors (this enum, the CLI's --json, the daemon, the SDKs) is generated from it. Codes
  * travel between programs of different versions: new ones come last.
  */
-#define CAY_ERROR_TABLE(X)                                                                   \
-    X(INVALID, "invalid", 400, "the request itself is wrong")                                \
-    X(DENIED, "denied", 403, "not permitted")                                                \
-    X(NOT_FOUND, "not_found", 404, "no such sandbox, process, file or image")                \
-    X(TIMEOUT, "timeout", 408, "the time given ran out")                                     \
-    X(CONFLICT, "conflict", 409, "exists already, with another content or in another state") \
-    X(GONE, "gone", 410, "the sandbox has ended")                                            \
-    X(TOO_LARGE, "too_large", 413, "larger than a stated maximum")                           \
-    X(LIMIT, "limit", 429, "a limit on number or rate is reached")                           \
-    X(INTERNAL, "internal", 500, "a fault in cay or an unexpected answer of the kernel")     \
-    X(UNSUPPORTED, "unsupported", 501, "this host, image or version cannot do it")           \
-    X(UNAVAILABLE, "unavailable", 503, "not now; trying again may help")                     \
-    X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                      \
-    X(UNAUTHORIZED, "unauthorized", 401, "no token, or one that is not known or has expired")
+#define CAY_ERROR_TABLE(X)                                                                    \
+    X(INVALID, "invalid", 400, "the request itself is wrong")                                 \
+    X(DENIED, "denied", 403, "not permitted")                                                 \
+    X(NOT_FOUND, "not_found", 404, "no such sandbox, process, file or image")                 \
+    X(TIMEOUT, "timeout", 408, "the time given ran out")                                      \
+    X(CONFLICT, "conflict", 409, "exists already, with another content or in another state")  \
+    X(GONE, "gone", 410, "the sandbox has ended")                                             \
+    X(TOO_LARGE, "too_large", 413, "larger than a stated maximum")                            \
+    X(LIMIT, "limit", 429, "a limit on number or rate is reached")                            \
+    X(INTERNAL, "internal", 500, "a fault in cay or an unexpected answer of the kernel")      \
+    X(UNSUPPORTED, "unsupported", 501, "this host, image or version cannot do it")            \
+    X(UNAVAILABLE, "unavailable", 503, "not now; trying again may help")                      \
+    X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                       \
+    X(UNAUTHORIZED, "unauthorized", 401, "no token, or one that is not known or has expired") \
+    X(LOST, "lost", 410, "output that was asked for is not kept any more")                    \
+    X(STALLED, "stalled", 408, "the reader took nothing for too long and was cut off")
 
 enum cay_code {
     CAY_OK = 0,
@@ -169,6 +171,7 @@ struct cay_stats {
     uint64_t pids, pids_max;
     uint64_t io_read, io_write;
     uint64_t disk, disk_max, inodes, inodes_max;
+    uint64_t output, output_max; /* bytes of output kept for later readers; on the host's disk */
     uint64_t oom_kills;
 };
 
@@ -233,8 +236,12 @@ struct cay_exec {
     size_t input_size;
     bool want_stdin; /* cay_start: keep standard input open for cay_proc_write */
     bool pty;
+    bool detach; /* cay_start: nobody is going to follow its output from the beginning */
     uint16_t rows, cols;
     uint64_t timeout_ms; /* 0: none */
+    /* The process waits for whoever follows it. A follower that takes nothing for this long is cut
+     * off, and the process goes on; 0: after a minute, UINT64_MAX: never. */
+    uint64_t stall_ms;
 };
 
 /* How a process ended. exit_code: as a shell tells it (128+n for a signal, 126/127), 124 on
@@ -245,7 +252,7 @@ struct cay_exit {
     int signal; /* 0 unless a signal ended it */
     bool timed_out;
     bool oom;       /* the sandbox ran out of memory meanwhile */
-    bool truncated; /* output beyond the sandbox's `output` was dropped, oldest first */
+    bool truncated; /* some of the output that was asked for was not kept, oldest first */
     uint64_t duration_us, cpu_us, peak_memory;
     char reason[96]; /* why, if it did not end by itself: timed out, its sandbox removed, ... */
 };
@@ -263,7 +270,11 @@ CAY_API void cay_result_done(struct cay_result *result);
 
 struct cay_proc;
 
-enum cay_event_kind { CAY_EVENT_OUTPUT = 1, CAY_EVENT_EXIT };
+enum cay_event_kind {
+    CAY_EVENT_OUTPUT = 1,
+    CAY_EVENT_EXIT,
+    CAY_EVENT_GAP, /* `size` bytes from `offset` on are not kept any more; what follows is */
+};
 
 struct cay_event {
     enum cay_event_kind kind;
@@ -286,8 +297,10 @@ CAY_API int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec,
 CAY_API int cay_create_start(struct cay *cay, const struct cay_spec *spec,
                              const struct cay_exec *exec, struct cay_sandbox **out,
                              struct cay_proc **proc, struct cay_error *err);
+/* As `from`: the oldest byte that is kept. */
+#define CAY_FROM_KEPT UINT64_MAX
 /* Attaches at any offset, also after the end. pid 0: the merged output of all processes, never
- * ends. */
+ * ends. With `follow` the process waits for the reader, as for cay_start. */
 CAY_API int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
                        struct cay_proc **out, struct cay_error *err);
 /* 1: an event; 0: timeout_ms passed (-1: wait for ever), or nothing more when not following. */

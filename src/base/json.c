@@ -166,7 +166,8 @@ const struct json_stat_field json_stats_fields[] = {
     FIELD(cpu_us),      FIELD(cpu_user_us), FIELD(cpu_system_us), FIELD(memory),
     FIELD(memory_peak), FIELD(memory_max),  FIELD(pids),          FIELD(pids_max),
     FIELD(io_read),     FIELD(io_write),    FIELD(disk),          FIELD(disk_max),
-    FIELD(inodes),      FIELD(inodes_max),  FIELD(oom_kills),     {NULL, 0},
+    FIELD(inodes),      FIELD(inodes_max),  FIELD(oom_kills),     FIELD(output),
+    FIELD(output_max),  {NULL, 0},
 #undef FIELD
 };
 

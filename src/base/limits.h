@@ -48,6 +48,14 @@
 /* Stream switches (stdout/stderr) remembered for one process; beyond it the oldest output is
  * dropped. */
 #define CAY_MAX_SWITCHES 65536
+/* Kept output of all processes of a sandbox: as much as so many of them may keep each. */
+#define CAY_KEPT_PROCS 4u
+/* A follower of output that takes nothing for so long, while the process waits for it, is cut. */
+#define CAY_STALL_MS 60000u
+/* The longest such limit; beyond it there is none. */
+#define CAY_MAX_STALL_MS 86400000u
+/* A process whose first follower is announced waits for it so long. */
+#define CAY_HOLD_MS 10000u
 /* The merged log of a sandbox. */
 #define CAY_MAX_LOG (4u << 20)
 /* Standard input accepted for a process but not yet read by it. */

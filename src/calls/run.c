@@ -43,6 +43,9 @@ static int collect(struct cay_proc *proc, const struct cay_exec *exec, struct ca
             *out = event.exit;
             return 0;
         }
+        if (event.kind == CAY_EVENT_GAP)
+            return cay_fail(err, CAY_E_LOST, "%zu bytes of the command's output were lost",
+                            event.size);
         if (buf_add(&streams[event.stream == 2], event.data, event.size) < 0)
             return cay_fail(err, CAY_E_TOO_LARGE, "the output does not fit into memory");
     }

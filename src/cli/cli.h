@@ -27,7 +27,7 @@
 /* A listing as text or JSON: a thousand sandboxes with all their labels, a tree of
  * a million files. */
 #define CLI_MAX_LISTING (256u << 20)
-/* Output collected for --json, of each stream; beyond it "truncated" is true. */
+/* Output collected for --json, of each stream; beyond it the command fails. */
 #define CLI_MAX_COLLECT (64u << 20)
 
 struct cli {
@@ -52,7 +52,7 @@ struct cli {
     const char *include;
     const char *since, *until, *tenant, *label, *action; /* audit */
     uint64_t tail, from, grace_ms, depth, limit, offset, size;
-    bool has_tail, has_grace;
+    bool has_tail, has_grace, has_from;
     uint32_t mode;
     struct cay_lifetime lifetime;
 };

@@ -44,7 +44,9 @@ static const struct opt exec_options[] = {
 static const struct opt shell_options[] = {EXEC_PLACE};
 static const struct opt json_options[] = {JSON};
 static const struct opt attach_options[] = {
-    OPT("from", 0, OPT_COUNT, AT(from), "N", "start at this byte of its output; default: 0"),
+    OPT("from", 0, OPT_COUNT, AT(from), "N",
+        "start at this byte of its output; default: the oldest that is kept",
+        .extra = AT(has_from)),
     FLAG("interactive", 'i', interactive, "pass standard input on"),
     FLAG("tty", 't', tty, "it has a terminal: pass key strokes and window sizes on"),
 };

@@ -93,7 +93,7 @@ static const struct {
               "(null, or as wait)"},
     {"stats", "an object, or a list of them if no ID was given: id, cpu_us, cpu_user_us, "
               "cpu_system_us, memory, memory_peak, memory_max, pids, pids_max, io_read, io_write, "
-              "disk, disk_max, inodes, inodes_max, oom_kills"},
+              "disk, disk_max, inodes, inodes_max, oom_kills, output, output_max"},
     {"fs ls, fs find, fs stat",
      "a list, or an object if stat was given one path: name, type (file, directory, link, pipe, "
      "socket, char_device, block_device), size, mode, uid, gid, mtime_ns, inode, links, target"},

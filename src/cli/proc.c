@@ -79,21 +79,40 @@ static int attach_code(struct cli *cli, enum pump_end end, const struct cay_exit
         return CLI_EXIT_SIGNAL + SIGPIPE;
     case PUMP_SIGNAL:
         return CLI_EXIT_SIGNAL + e->signal;
+    case PUMP_TOO_LARGE:
     case PUMP_FAILED:
         return CLI_FAILED;
     }
     return cay_fail(&cli->err, CAY_E_INTERNAL, "the output ended in an unknown way");
 }
 
+/*
+ * What was asked for by its offset and is not kept any more is an error; of what was printed long
+ * before anybody asked, a remark is enough.
+ */
+static int check_whole(struct cli *cli, const struct pump *pump, int code)
+{
+    if (code != CLI_FAILED && pump->lost)
+        return cay_fail(&cli->err, CAY_E_LOST,
+                        "%llu bytes of its output are not kept any more; --output of the sandbox "
+                        "keeps more",
+                        (unsigned long long)pump->lost);
+    if (!cli->has_from && pump->start)
+        cli_note("the first %llu bytes of its output are not kept any more; --output of the "
+                 "sandbox keeps more",
+                 (unsigned long long)pump->start);
+    return code;
+}
+
 int cmd_attach(struct cli *cli, const struct opt_args *args)
 {
-    struct pump pump = {
-        .signals = -1, .input = cli->interactive, .tty = cli->tty, .next = cli->from};
+    struct pump pump = {.signals = -1, .input = cli->interactive, .tty = cli->tty};
+    uint64_t from = cli->has_from ? cli->from : CAY_FROM_KEPT;
     struct cay_exit e = {0};
     pid_t pid;
     if (parse_pid(args->operands[1], &pid, &cli->err) < 0 || cli_get(cli, args->operands[0]) < 0)
         return CLI_FAILED;
-    if (cay_attach(cli->sandbox, pid, cli->from, true, &pump.proc, &cli->err) < 0)
+    if (cay_attach(cli->sandbox, pid, from, true, &pump.proc, &cli->err) < 0)
         return CLI_FAILED;
     pump.sandbox = cli->sandbox;
     if (cli->tty) {
@@ -105,13 +124,9 @@ int cmd_attach(struct cli *cli, const struct opt_args *args)
     }
     int code = cli->tty && pump.signals < 0 ? CLI_FAILED
                                             : attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
-    if (pump.lost)
-        cli_note(
-            "%llu bytes of its output are not kept any more; --output of the sandbox keeps more",
-            (unsigned long long)pump.lost);
     cay_proc_free(pump.proc);
     close_fd(&pump.signals);
-    return code;
+    return check_whole(cli, &pump, code);
 }
 
 int cmd_wait(struct cli *cli, const struct opt_args *args)
@@ -182,7 +197,7 @@ static int find_tail(struct cli *cli, uint64_t *from)
     autofree uint64_t *starts = tail.starts = calloc(tail.n ? tail.n : 1, sizeof(*starts));
     if (!starts)
         return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
-    if (cay_attach(cli->sandbox, 0, 0, false, &proc, &cli->err) < 0)
+    if (cay_attach(cli->sandbox, 0, CAY_FROM_KEPT, false, &proc, &cli->err) < 0)
         return -1;
     int got;
     while ((got = cay_proc_next(proc, -1, &event, &cli->err)) > 0 && event.kind == CAY_EVENT_OUTPUT)
@@ -201,13 +216,16 @@ int cmd_logs(struct cli *cli, const struct opt_args *args)
 {
     struct pump pump = {.signals = -1};
     struct cay_exit e = {0};
-    uint64_t from = 0;
+    uint64_t from = CAY_FROM_KEPT;
     if (cli_get(cli, args->operands[0]) < 0 || (cli->has_tail && find_tail(cli, &from) < 0))
         return CLI_FAILED;
     if (cay_attach(cli->sandbox, 0, from, cli->follow, &pump.proc, &cli->err) < 0)
         return CLI_FAILED;
     int code = attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
     cay_proc_free(pump.proc);
+    if (code != CLI_FAILED && pump.lost)
+        return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the log were lost while it was read",
+                        (unsigned long long)pump.lost);
     /* The end of the sandbox is the end of its log, not a failure to print it. */
     return code == CLI_FAILED && cli->follow && cli->err.code == CAY_E_GONE ? 0 : code;
 }

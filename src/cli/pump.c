@@ -67,15 +67,17 @@ static int on_output(struct state *s, const struct cay_event *event)
 {
     size_t stream = event->stream == 2;
     struct cay_buf *buf = s->pump->out[stream];
-    if (event->offset > s->pump->next)
-        s->pump->lost += event->offset - s->pump->next;
-    s->pump->next = event->offset + event->size;
+    if (!s->pump->started)
+        s->pump->start = event->offset;
+    s->pump->started = true;
     if (buf) {
-        size_t room = buf->max - buf->size;
-        if (event->size > room)
-            s->pump->cut = true;
-        buf_add(buf, event->data, CAY_MIN(event->size, room));
-        return GO_ON;
+        if (buf_add(buf, event->data, event->size) == 0)
+            return GO_ON;
+        cay_fail(s->err, CAY_E_TOO_LARGE,
+                 "the command printed more than the %zu bytes that fit into one result; without "
+                 "--json its output is passed on as it comes",
+                 buf->max);
+        return PUMP_TOO_LARGE;
     }
     if (cli_write(stream ? STDERR_FILENO : STDOUT_FILENO, event->data, event->size) == 0)
         return GO_ON;
@@ -99,7 +101,9 @@ static int on_events(struct state *s, int timeout)
             *s->exit = event.exit;
             return PUMP_EXIT;
         }
-        int end = on_output(s, &event);
+        if (event.kind == CAY_EVENT_GAP)
+            s->pump->lost += event.size;
+        int end = event.kind == CAY_EVENT_OUTPUT ? on_output(s, &event) : GO_ON;
         if (end != GO_ON)
             return end;
     }

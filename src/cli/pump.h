@@ -17,17 +17,18 @@ struct pump {
     bool tty;               /* the process has a terminal; ours becomes raw if `input` */
     bool own;               /* signals are passed on to the process; else they end the stream */
     struct cay_buf *out[2]; /* stdout, stderr: collected here; NULL: written through */
-    bool cut;               /* out: a buffer was full, the rest was dropped */
-    uint64_t next,
-        lost; /* offset of the next byte, and how many were skipped before those that came */
+    uint64_t lost;          /* bytes that were asked for and not kept any more */
+    uint64_t start;         /* offset of the first byte that came */
+    bool started;           /* one came */
 };
 
 enum pump_end {
-    PUMP_EXIT,   /* the process ended: `exit` is filled */
-    PUMP_DONE,   /* nothing more to read */
-    PUMP_SIGNAL, /* a signal ended the stream, `exit.signal` */
-    PUMP_PIPE,   /* nobody reads our output any more */
-    PUMP_FAILED, /* see the error */
+    PUMP_EXIT,      /* the process ended: `exit` is filled */
+    PUMP_DONE,      /* nothing more to read */
+    PUMP_SIGNAL,    /* a signal ended the stream, `exit.signal` */
+    PUMP_PIPE,      /* nobody reads our output any more */
+    PUMP_TOO_LARGE, /* it does not fit into `out`; see the error */
+    PUMP_FAILED,    /* see the error */
 };
 
 /* Blocks the signals that a pump handles and returns a descriptor for them, or -1. */

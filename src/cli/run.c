@@ -121,6 +121,8 @@ static int fill_exec(struct cli *cli, const char *const *command, struct cay_exe
         .want_stdin = cli->interactive,
         .pty = cli->tty,
         .timeout_ms = cli->timeout_ms,
+        .detach = cli->detach,
+        .stall_ms = UINT64_MAX, /* a reader that takes its time is a pipe's, too */
     };
     if (cli->shell && command[0])
         return cay_fail(&cli->err, CAY_E_INVALID,
@@ -139,10 +141,8 @@ static int print_result(struct cli *cli, const struct pump *pump, const struct c
 {
     /* Escapes may blow a byte up to six. */
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT * 12ul + 4096);
-    struct cay_exit shown = *e;
-    shown.truncated |= pump->cut || pump->lost;
     buf_str(&out, "{");
-    json_exit(&out, &shown);
+    json_exit(&out, e);
     json_key(&out, "stdout");
     buf_json_n(&out, pump->out[0]->data, pump->out[0]->size);
     json_key(&out, "stderr");
@@ -156,6 +156,9 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
 {
     switch (end) {
     case PUMP_EXIT:
+        if (pump->lost)
+            return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the command's output were lost",
+                            (unsigned long long)pump->lost);
         if (cli->json)
             return print_result(cli, pump, e) < 0 ? CLI_FAILED : e->exit_code;
         if (e->timed_out)
@@ -165,17 +168,15 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
             cli_note("the sandbox ran out of memory; --memory gives it more");
         else
             cli_note_end(e);
-        if (pump->lost)
-            cli_note("%llu bytes of output were lost: the command wrote faster than they were read "
-                     "here; "
-                     "--output of the sandbox keeps more",
-                     (unsigned long long)pump->lost);
         return e->exit_code;
     case PUMP_PIPE:
         cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);
         return CLI_EXIT_SIGNAL + SIGPIPE;
     case PUMP_SIGNAL:
         return CLI_EXIT_SIGNAL + e->signal;
+    case PUMP_TOO_LARGE:
+        cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);
+        return CLI_FAILED;
     case PUMP_DONE:
         return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
     case PUMP_FAILED:

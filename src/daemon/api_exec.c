@@ -5,6 +5,7 @@
  * Output is collected as it comes while it is small. A command that prints more is waited for
  * first, and its output then read from the keeper's spool, once for each stream, straight into the
  * answer: the result may be as large as the sandbox's `output` allows and costs no memory here.
+ * What is larger is an error: a result is whole.
  */
 #include "base/base64.h"
 #include "base/err.h"
@@ -50,6 +51,7 @@ struct run {
     struct cay_exit exit;
     uint64_t end;
     /* large */
+    uint64_t next; /* offset of the byte of the spool that comes next */
     const char *data;
     size_t size;
     char carry[4]; /* of a stream: what did not fill a unit of three, or a character */
@@ -169,6 +171,7 @@ static void next_pass(struct run *run)
     struct request *r = run->r;
     const struct msg request = {.type = OP_ATTACH, .pid = (uint64_t)run->exit.pid, .size = PART};
     run->n_carry = 0;
+    run->next = 0;
     call_end(&run->call);
     call_start(&run->call, r->d, r->id, &request, 0, &spool_ops, run);
     call_small(&run->call, 2 * PART);
@@ -189,10 +192,27 @@ static void pass_over(struct run *run)
     request_wake(run->r);
 }
 
+static void spool_lost(struct call *call, const struct cay_error *err)
+{
+    struct run *run = call->data;
+    (void)err;
+    /* The answer has begun: its client sees a string that does not end. */
+    run->phase = PHASE_END;
+    run->large = false;
+    request_wake(run->r);
+}
+
 static void spool_message(struct call *call, const struct msg *msg)
 {
     struct run *run = call->data;
     int wanted = run->phase == PHASE_STDOUT ? 1 : 2;
+    if (msg->type == MSG_OUTPUT && msg->offset != run->next) {
+        spool_lost(call, NULL); /* dropped meanwhile */
+        call_end(call);
+        return;
+    }
+    if (msg->type == MSG_OUTPUT)
+        run->next += msg->data.size;
     if (msg->type == MSG_OUTPUT && (int)msg->stream != wanted)
         return;
     if (msg->type == MSG_OUTPUT) {
@@ -202,17 +222,12 @@ static void spool_message(struct call *call, const struct msg *msg)
         request_wake(run->r);
         return;
     }
-    pass_over(run); /* EXIT; or it is forgotten already, and the answer ends here */
-}
-
-static void spool_lost(struct call *call, const struct cay_error *err)
-{
-    struct run *run = call->data;
-    (void)err;
-    /* The answer has begun: its client sees a string that does not end. */
-    run->phase = PHASE_END;
-    run->large = false;
-    request_wake(run->r);
+    if (msg->type == MSG_EXIT && msg->offset == run->next) {
+        pass_over(run);
+        return;
+    }
+    spool_lost(call, NULL); /* it is forgotten already */
+    call_end(call);
 }
 
 static const struct call_ops spool_ops = {.message = spool_message, .lost = spool_lost};
@@ -283,13 +298,29 @@ static void collect(struct run *run, const struct msg *msg)
     buf_done(&run->out[1]);
 }
 
+/* The exit is in the detail: the command did run. */
+static void reply_too_large(struct run *run, uint64_t size)
+{
+    struct cay_error err;
+    cay_fail(&err, CAY_E_TOO_LARGE,
+             "the command printed %llu bytes, more than the sandbox keeps for one result; start it "
+             "as a process and follow its output, or make the sandbox with a larger 'output'",
+             (unsigned long long)size);
+    run->r->exit = &run->exit;
+    reply_error(run->r, &err);
+    run->r->exit = NULL;
+}
+
 static void on_exit_message(struct run *run, const struct msg *msg)
 {
+    uint64_t size = msg->offset, kept_from = msg->number;
     run->exit = exec_exit(msg);
     exec_slot_free(&run->slot);
     run->phase = PHASE_END;
     call_end(&run->call);
-    if (run->large)
+    if (run->large && kept_from > 0)
+        reply_too_large(run, size);
+    else if (run->large)
         reply_large(run);
     else
         reply_small(run);

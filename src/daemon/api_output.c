@@ -3,7 +3,8 @@
  * What processes print, as it comes, from any offset: GET output, GET logs, and the answer of POST
  * processes?follow=true. One message of the keeper is held at a time, where it was received; it is
  * put into the client's form piece by piece, when the client has room. The next message is asked
- * for when this one is gone: a slow client fills its own socket and nothing else.
+ * for when this one is gone: a slow client fills its own socket and holds back the process that it
+ * follows, and nothing else.
  */
 #include "base/base64.h"
 #include "base/err.h"
@@ -32,7 +33,7 @@ enum form {
     FORM_BYTES,
 };
 
-enum frame_kind { FRAME_STDOUT = 1, FRAME_STDERR, FRAME_EXIT, FRAME_END, FRAME_ERROR };
+enum frame_kind { FRAME_STDOUT = 1, FRAME_STDERR, FRAME_EXIT, FRAME_END, FRAME_ERROR, FRAME_GAP };
 
 struct output {
     struct call call;
@@ -43,6 +44,8 @@ struct output {
     enum form form;
     struct timer silence;
     bool replied, over, logs;
+    bool broken;   /* it cannot be whole, and its form has no way to say so */
+    uint64_t next; /* offset of the byte that comes next; CAY_FROM_KEPT: whichever comes first */
     /* the message that is being sent: borrowed from the call, which is paused */
     const char *data;
     size_t size;
@@ -122,14 +125,44 @@ static void put_end(struct output *o)
     o->over = true;
 }
 
+static void fail(struct output *o, const struct cay_error *err);
+
+/* What is missing before `offset` is told before that comes. */
+static void put_gap(struct output *o, uint64_t offset)
+{
+    autobuf struct cay_buf json = CAY_BUF(256);
+    if (o->next == CAY_FROM_KEPT || offset <= o->next)
+        return;
+    buf_str(&json, "{");
+    json_str(&json, "type", "gap");
+    json_num(&json, "from", o->next);
+    json_num(&json, "to", offset);
+    buf_str(&json, "}");
+    o->offset = o->next;
+    put_event(o, FRAME_GAP, &json);
+    o->broken = o->form == FORM_BYTES;
+    o->next = offset;
+}
+
 /* The log of a sandbox that has ended is a file: no waiting. */
 static void next_saved(struct output *o)
 {
     struct cay_event event;
-    if (cay_proc_next(o->saved, 0, &event, NULL) <= 0) {
+    struct cay_error err;
+    int got = cay_proc_next(o->saved, 0, &event, &err);
+    if (got < 0) {
+        fail(o, &err);
+        return;
+    }
+    if (got == 0) {
         put_end(o);
         return;
     }
+    if (event.kind == CAY_EVENT_GAP) {
+        put_gap(o, event.offset + event.size);
+        return;
+    }
+    o->next = event.offset + event.size;
     o->data = event.data;
     o->size = event.size;
     o->offset = event.offset;
@@ -141,7 +174,7 @@ static int open_saved(struct output *o)
     struct request *r = o->r;
     if (cay_get(r->d->cay, r->id, &o->ended, NULL) < 0)
         return -1;
-    return cay_attach(o->ended, 0, o->offset, false, &o->saved, NULL);
+    return cay_attach(o->ended, 0, o->next, false, &o->saved, NULL);
 }
 
 /* ---- towards the client ---------------------------------------------------------------------- */
@@ -160,6 +193,8 @@ static ssize_t output_read(struct request *r, char *buffer, size_t size)
             o->offset += n;
             continue;
         }
+        if (o->broken)
+            return STREAM_BROKEN;
         if (o->over)
             return STREAM_END;
         if (o->saved) {
@@ -170,16 +205,6 @@ static ssize_t output_read(struct request *r, char *buffer, size_t size)
         if (o->size == 0 && o->pending.size == 0 && !o->over)
             return STREAM_WAIT;
     }
-}
-
-/* Only one of the three forms has an event for it. */
-static void tell_pid(struct request *r)
-{
-    char text[24];
-    if (r->pid <= 0)
-        return;
-    snprintf(text, sizeof(text), "%d", (int)r->pid);
-    reply_header(r, "X-Cay-Pid", text);
 }
 
 static void begin(struct output *o)
@@ -193,7 +218,6 @@ static void begin(struct output *o)
     o->r->read = output_read;
     o->r->piece = PIECE;
     reply_stream(o->r, MHD_HTTP_OK, types[o->form], UINT64_MAX);
-    tell_pid(o->r);
 }
 
 static void on_silence(struct timer *timer)
@@ -227,6 +251,7 @@ static void fail(struct output *o, const struct cay_error *err)
     json_key(&json, "error");
     error_json(&json, o->r, err);
     buf_str(&json, "}");
+    o->broken = o->form == FORM_BYTES;
     finish(o, FRAME_ERROR, &json);
 }
 
@@ -234,6 +259,7 @@ static void put_exit(struct output *o, const struct msg *msg)
 {
     autobuf struct cay_buf json = CAY_BUF(4096);
     const struct cay_exit e = exec_exit(msg);
+    put_gap(o, msg->offset);
     o->offset = msg->offset;
     buf_str(&json, "{");
     json_str(&json, "type", "exit");
@@ -255,7 +281,10 @@ static void put_started(struct output *o, const struct msg *msg)
         json_num(&o->pending, "pid", msg->pid);
         buf_str(&o->pending, "}\n");
     }
+    char pid[24];
+    snprintf(pid, sizeof(pid), "%llu", (unsigned long long)msg->pid);
     begin(o);
+    reply_header(o->r, "X-Cay-Pid", pid); /* the other forms have no event for it */
     request_wake(o->r);
 }
 
@@ -284,6 +313,8 @@ static void on_message(struct call *call, const struct msg *msg)
         put_started(o, msg);
         return;
     case MSG_OUTPUT:
+        put_gap(o, msg->offset);
+        o->next = msg->offset + msg->data.size;
         o->data = msg->data.data;
         o->size = msg->data.size;
         o->offset = msg->offset;
@@ -379,16 +410,20 @@ void output_exec(struct request *r, struct msg *request, struct exec_slot *slot)
         return;
     }
     o->slot = *slot;
+    o->next = request->offset;
     talk(o, request);
 }
 
 struct output_query {
-    uint64_t from;
-    bool follow;
+    uint64_t from, stall_ms;
+    bool follow, has_from;
 };
 
 static const struct opt fields[] = {
-    OPT("from", 0, OPT_COUNT, offsetof(struct output_query, from), NULL, NULL),
+    OPT("from", 0, OPT_COUNT, offsetof(struct output_query, from), NULL, NULL,
+        .extra = offsetof(struct output_query, has_from)),
+    OPT("stall", 0, OPT_DURATION, offsetof(struct output_query, stall_ms), NULL, NULL,
+        .nonzero = true),
     OPT("follow", 0, OPT_FLAG, offsetof(struct output_query, follow), NULL, NULL),
 };
 
@@ -404,10 +439,12 @@ static void attach(struct request *r, bool logs)
     if (!o)
         return;
     o->logs = logs;
+    o->next = query.has_from ? query.from : CAY_FROM_KEPT;
     o->offset = query.from;
     struct msg request = {.type = OP_ATTACH,
                           .pid = (uint64_t)r->pid,
-                          .offset = query.from,
+                          .offset = o->next,
+                          .idle_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS),
                           .flags = query.follow ? MSG_F_FOLLOW : 0};
     talk(o, &request);
 }

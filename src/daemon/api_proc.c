@@ -20,12 +20,14 @@
 /* ---- start ----------------------------------------------------------------------------------- */
 
 struct start_query {
-    uint64_t from;
+    uint64_t stall_ms, from;
     bool follow;
 };
 
 static const struct opt start_parameters[] = {
     OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
+    OPT("stall", 0, OPT_DURATION, offsetof(struct start_query, stall_ms), NULL, NULL,
+        .nonzero = true),
     OPT("from", 0, OPT_COUNT, offsetof(struct start_query, from), NULL, NULL),
 };
 
@@ -76,6 +78,7 @@ void proc_start(struct request *r)
         return;
     }
     struct msg request = exec_message(&body, &slot);
+    request.idle_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS);
     request.offset = query.from;
     if (query.follow) {
         output_exec(r, &request, &slot);
@@ -284,8 +287,8 @@ void proc_wait(struct request *r)
  */
 struct feed {
     struct ask ask;
-    bool eof;    /* to be closed after the last */
-    bool at;     /* the client says where its bytes belong: */
+    bool eof; /* to be closed after the last */
+    bool at;  /* the client says where its bytes belong: */
     uint64_t offset;
 };
 

@@ -34,6 +34,7 @@ static const struct opt run_fields[] = {
 static const struct opt start_fields[] = {
     COMMON,
     OPT("stdin", 0, OPT_FLAG, AT(want_stdin), NULL, NULL),
+    OPT("hold", 0, OPT_FLAG, AT(hold), NULL, NULL),
     OPT("pty", 0, OPT_FLAG, AT(pty), NULL, NULL),
     OPT("rows", 0, OPT_COUNT, AT(rows), NULL, NULL, .nonzero = true),
     OPT("cols", 0, OPT_COUNT, AT(cols), NULL, NULL, .nonzero = true),
@@ -80,7 +81,7 @@ struct msg exec_message(const struct exec_body *body, const struct exec_slot *sl
     return (struct msg){
         .type = OP_EXEC,
         .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0) |
-                 (slot->full ? MSG_F_KNOWN : 0),
+                 (body->hold ? MSG_F_HOLD : 0) | (slot->full ? MSG_F_KNOWN : 0),
         .argv = body->shell ? NULL : body->argv,
         .shell = body->shell,
         .env = body->env,
@@ -196,10 +197,8 @@ void exec_slot_watch(struct exec_slot *slot, pid_t pid)
         exec_slot_free(slot);
         return;
     }
-    const struct msg wait = {.type = OP_WAIT,
-                             .pid = (uint64_t)pid,
-                             .timeout_ms = UINT64_MAX,
-                             .flags = MSG_F_ALOOF};
+    const struct msg wait = {
+        .type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = UINT64_MAX, .flags = MSG_F_ALOOF};
     vigil->slot = *slot;
     slot->tenant = NULL;
     call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);

@@ -15,6 +15,7 @@ struct exec_body {
     const char *input, *input_base64, *encoding;
     /* processes */
     bool want_stdin, pty;
+    bool hold; /* it waits a while for the first who follows it */
 };
 
 /* The fields of POST exec, or of POST processes; checked. */

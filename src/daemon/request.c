@@ -127,7 +127,7 @@ void error_json(struct cay_buf *out, const struct request *r, const struct cay_e
     buf_str(out, "{");
     json_str(out, "code", cay_code_name(err->code));
     json_str(out, "message", err->text);
-    if (r->rule[0] || r->field[0] || err->sys_errno) {
+    if (r->rule[0] || r->field[0] || err->sys_errno || r->exit) {
         json_key(out, "detail");
         buf_str(out, "{");
         if (r->rule[0])
@@ -136,6 +136,12 @@ void error_json(struct cay_buf *out, const struct request *r, const struct cay_e
             json_str(out, "field", r->field);
         if (err->sys_errno)
             json_num(out, "errno", (uint64_t)err->sys_errno);
+        if (r->exit) {
+            json_key(out, "exit");
+            buf_str(out, "{");
+            json_exit(out, r->exit);
+            buf_str(out, "}");
+        }
         buf_str(out, "}");
     }
     buf_str(out, "}");

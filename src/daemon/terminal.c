@@ -45,7 +45,8 @@ struct terminal {
     struct cay_buf out;  /* frames for the client */
     struct cay_buf read; /* bytes of the client, not yet understood */
     int sock;
-    uint64_t pid, from;
+    uint64_t pid, stall_ms;
+    uint64_t from; /* offset of the byte that comes next; CAY_FROM_KEPT: whichever comes first */
     char id[CAY_MAX_ID], accept[WS_ACCEPT_SIZE + 1];
     struct request *r; /* until the upgrade */
     bool closing;      /* a close frame is the last in `out` */
@@ -140,18 +141,35 @@ static void tell_error(struct terminal *t, const struct cay_error *err)
     close_with(t, WS_NORMAL, "");
 }
 
+/* Bytes that are missing before `offset`. */
+static void tell_gap(struct terminal *t, uint64_t offset)
+{
+    autobuf struct cay_buf json = CAY_BUF(256);
+    if (t->from == CAY_FROM_KEPT || offset <= t->from)
+        return;
+    buf_str(&json, "{");
+    json_str(&json, "type", "gap");
+    json_num(&json, "from", t->from);
+    json_num(&json, "to", offset);
+    buf_str(&json, "}");
+    tell(t, &json);
+}
+
 static void on_message(struct call *call, const struct msg *msg)
 {
     struct terminal *t = call->data;
     struct cay_error err;
     switch (msg->type) {
     case MSG_OUTPUT:
+        tell_gap(t, msg->offset);
+        t->from = msg->offset + msg->data.size;
         ws_out(&t->out, WS_OP_BINARY, msg->data.data, msg->data.size, NULL);
         /* The next one is read when this one is gone. */
         if (flush(t) && t->out.size)
             call_pause(call);
         return;
     case MSG_EXIT:
+        tell_gap(t, msg->offset);
         tell_exit(t, msg);
         return;
     default:
@@ -298,8 +316,11 @@ static void on_upgraded(void *cls, struct MHD_Connection *mhd, void *state, cons
     setsockopt(r->c->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     t->d->metrics.streams++;
     buf_add(&t->read, extra, extra_size);
-    const struct msg request = {
-        .type = OP_ATTACH, .pid = t->pid, .offset = t->from, .flags = MSG_F_FOLLOW};
+    const struct msg request = {.type = OP_ATTACH,
+                                .pid = t->pid,
+                                .offset = t->from,
+                                .idle_ms = t->stall_ms,
+                                .flags = MSG_F_FOLLOW};
     call_start(&t->call, t->d, t->id, &request, 0, &ops, t);
     timer_set(&t->d->loop, &t->ping, cay_now_us() + PING_US);
     if (understand(t))
@@ -374,11 +395,15 @@ static int handshake(struct request *r, char accept[WS_ACCEPT_SIZE + 1], struct 
 }
 
 struct attach_query {
-    uint64_t from;
+    uint64_t from, stall_ms;
+    bool has_from;
 };
 
 static const struct opt parameters[] = {
-    OPT("from", 0, OPT_COUNT, offsetof(struct attach_query, from), NULL, NULL),
+    OPT("from", 0, OPT_COUNT, offsetof(struct attach_query, from), NULL, NULL,
+        .extra = offsetof(struct attach_query, has_from)),
+    OPT("stall", 0, OPT_DURATION, offsetof(struct attach_query, stall_ms), NULL, NULL,
+        .nonzero = true),
 };
 
 void terminal_attach(struct request *r)
@@ -400,7 +425,8 @@ void terminal_attach(struct request *r)
     }
     t->d = r->d;
     t->pid = (uint64_t)r->pid;
-    t->from = query.from;
+    t->from = query.has_from ? query.from : CAY_FROM_KEPT;
+    t->stall_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS);
     t->out = CAY_BUF(MAX_OUT);
     t->read = CAY_BUF(WS_MAX_MESSAGE + READ_SIZE + 64);
     t->watch = (struct watch){.fd = -1, .ready = on_ready};

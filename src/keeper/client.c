@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Callers. A client's unsent bytes never exceed one frame or so: streams are pumped from the spool
- * only when the socket has room, so a slow reader costs nothing and blocks nobody. Sending never
- * frees a client; one whose peer is gone is freed by its own watch.
+ * only when the socket has room, and a slow follower holds back its process alone (flow.c). Sending
+ * never frees a client; one whose peer is gone is freed by its own watch.
  */
 #include "base/err.h"
 #include "base/sock.h"
@@ -52,6 +52,7 @@ static void flush(struct client *client)
             break;
         }
         buf_eat(&client->out, (size_t)n);
+        client->progress_us = cay_now_us();
     }
     /* A stream's frames are large, idle connections are many: give the memory back. */
     if (client->out.size == 0 && client->out.capacity > 4096)
@@ -94,17 +95,26 @@ void client_fail(struct client *client, const struct cay_error *why)
     client_send(client, &msg, -1);
 }
 
-void client_exit(struct client *client, const struct proc *proc)
+void client_leave(struct client *client)
+{
+    timer_clear(&client->keeper->loop, &client->timer);
+    client->mode = CLIENT_IDLE;
+    client->proc = NULL;
+}
+
+/* A stream has followed to where the output ended; who only waited is told where it is now. */
+static void tell_exit(struct client *client, const struct proc *proc, uint64_t end, bool truncated)
 {
     const struct msg msg = {
         .type = MSG_EXIT,
         .tag = client->tag,
         .pid = (uint64_t)proc->pid,
-        .offset = proc->spool.end,
+        .offset = end,
+        .number = proc->spool.start,
         .exit_code = (uint64_t)proc->exit_code,
         .signal = (uint64_t)proc->signal,
         .flags = (proc->timed_out ? MSG_F_TIMED_OUT : 0) | (proc->oom ? MSG_F_OOM : 0) |
-                 (proc->spool.start > 0 ? MSG_F_TRUNCATED : 0),
+                 (truncated ? MSG_F_TRUNCATED : 0),
         .duration_us = proc->ended_us - proc->started_us,
         .cpu_us = proc->cpu_us,
         .peak_memory = proc->peak_memory,
@@ -113,13 +123,23 @@ void client_exit(struct client *client, const struct proc *proc)
     client_send(client, &msg, -1);
 }
 
+void client_exit(struct client *client, const struct proc *proc)
+{
+    tell_exit(client, proc, proc->spool.end, proc->spool.start > 0);
+}
+
 /* One frame of output. False when there is none. */
 static bool send_output(struct client *client, const struct spool *spool)
 {
     char chunk[CAY_MAX_DATA];
     int stream;
-    size_t most = client->piece ? CAY_MIN(client->piece, sizeof(chunk)) : sizeof(chunk);
-    size_t n = spool_read(spool, &client->offset, chunk, most, &stream);
+    uint64_t most = client->piece ? CAY_MIN(client->piece, sizeof(chunk)) : sizeof(chunk);
+    client->gap = client->gap || client->offset < spool->start;
+    client->offset = CAY_MAX(client->offset, spool->start);
+    if (client->offset >= client->until)
+        return false;
+    most = CAY_MIN(most, client->until - client->offset);
+    size_t n = spool_read(spool, &client->offset, chunk, (size_t)most, &stream);
     if (n == 0)
         return false;
     const struct msg msg = {
@@ -135,6 +155,19 @@ static bool send_output(struct client *client, const struct spool *spool)
     return true;
 }
 
+void client_stream(struct client *client, struct proc *proc, uint64_t offset, bool follow)
+{
+    const struct spool *spool = proc ? &proc->spool : &client->keeper->log;
+    client->mode = CLIENT_STREAM;
+    client->proc = proc;
+    client->follow = follow;
+    client->offset = offset == UINT64_MAX ? spool->start : offset;
+    client->gap = false;
+    if (proc && follow)
+        flow_met(proc);
+    client->until = !follow || (proc && proc->state == PROC_ENDED) ? spool->end : UINT64_MAX;
+}
+
 void client_pump(struct client *client)
 {
     struct proc *proc = client->proc;
@@ -144,17 +177,13 @@ void client_pump(struct client *client)
     while (client->out.size == 0 && client->mode == CLIENT_STREAM)
         if (!send_output(client, spool))
             break;
-    if (client->out.size || client->offset < spool->end || client->mode != CLIENT_STREAM)
+    if (client->out.size || client->offset < client->until || client->mode != CLIENT_STREAM)
         return;
-    if (proc && proc->state == PROC_ENDED) {
-        client->mode = CLIENT_IDLE;
-        client->proc = NULL;
-        client_exit(client, proc);
-    } else if (!client->follow) {
-        client->mode = CLIENT_IDLE;
-        client->proc = NULL;
+    client_leave(client);
+    if (proc && proc->state == PROC_ENDED)
+        tell_exit(client, proc, client->until, client->gap);
+    else
         client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, -1);
-    }
 }
 
 void clients_of(struct keeper *k, struct proc *proc)
@@ -170,6 +199,7 @@ void client_serve(struct client *client)
     struct msg msg;
     struct cay_error err;
     while (!client->held) {
+        size_t eaten = client->chan.eaten;
         int popped = chan_pop(&client->chan, &msg, &err);
         if (popped == 0)
             return;
@@ -180,6 +210,9 @@ void client_serve(struct client *client)
         }
         ops_handle(client, &msg);
         msg_done(&msg);
+        if (client->again)
+            client->chan.eaten = eaten; /* it stays the next one */
+        client->again = false;
     }
     update_watch(client); /* held: nothing more is read until its process has taken what it has */
 }
@@ -189,8 +222,12 @@ static void on_client(struct watch *watch, uint32_t events)
     struct client *client = container_of(watch, struct client, watch);
     struct keeper *k = client->keeper;
     if (events & EPOLLOUT) {
+        struct proc *proc = client->proc;
+        bool stream = client->mode == CLIENT_STREAM;
         flush(client);
         client_pump(client);
+        if (stream)
+            flow_check(k, proc);
         if (k->phase == PHASE_OVER)
             clients_over(k);
     }
@@ -241,6 +278,7 @@ struct client *client_new(struct keeper *k, struct chan *chan, bool creator)
 void client_free(struct client *client)
 {
     struct keeper *k = client->keeper;
+    struct proc *followed = client->proc;
     for (struct client **at = &k->clients; *at; at = &(*at)->next) {
         if (*at == client) {
             *at = client->next;
@@ -258,6 +296,7 @@ void client_free(struct client *client)
     buf_done(&client->out);
     chan_done(&client->chan);
     free(client);
+    flow_check(k, followed);
     life_use(k);
 }
 
@@ -329,7 +368,8 @@ int client_listen(struct keeper *k, struct cay_error *err)
 static bool is_owed(const struct client *client)
 {
     const struct spool *spool = client->proc ? &client->proc->spool : &client->keeper->log;
-    return client->out.size || (client->mode == CLIENT_STREAM && client->offset < spool->end);
+    uint64_t end = CAY_MIN(client->until, spool->end);
+    return client->out.size || (client->mode == CLIENT_STREAM && client->offset < end);
 }
 
 void clients_over(struct keeper *k)

@@ -12,6 +12,7 @@
  *   why.c     why they did not end by themselves
  *   stdio.c   what goes into and comes out of them
  *   spool.c   output kept for readers now and later
+ *   flow.c    whoever follows a process holds it back; what is kept has a budget
  *   client.c  callers: connections and streams
  *   ops.c     what callers can ask for
  */
@@ -53,6 +54,9 @@ struct proc {
     bool last;                        /* the sandbox ends with it */
     bool grouped;                     /* has a cgroup of its own */
     bool lingering;                   /* ended, but its cgroup still has processes */
+    bool stopped;                     /* its output is not read: a follower lags */
+    uint64_t awaited; /* hold: the offset at which somebody is expected; UINT64_MAX: nobody */
+    struct timer hold;
     struct pipe_end out, err;
     struct watch in_watch;
     int in; /* write end of its standard input, or the terminal's master (not owned); -1: closed */
@@ -92,10 +96,15 @@ struct client {
     struct chan chan;
     enum client_mode mode;
     bool creator, detach, follow, held;
-    bool aloof;           /* WAIT: holds no lease */
-    struct proc *proc;    /* STREAM, WAIT, and STARTING of a known key; NULL in STREAM: the log */
-    struct proc *feeds;   /* held: until this one has taken its input */
-    uint64_t offset;      /* STREAM: next byte to send */
+    bool again;         /* its last message is to be handled again when it is not held any more */
+    bool gap;           /* STREAM: bytes that it asked for were dropped before it got them */
+    bool aloof;         /* WAIT: holds no lease */
+    struct proc *proc;  /* STREAM, WAIT, and STARTING of a known key; NULL in STREAM: the log */
+    struct proc *feeds; /* held: until this one has taken its input */
+    uint64_t offset;    /* STREAM: next byte to send */
+    uint64_t until;     /* STREAM: EXIT comes here; UINT64_MAX while the process runs */
+    uint64_t stall_ms;  /* STREAM: it may take nothing, and hold the process back, for this long */
+    uint64_t progress_us; /* STREAM: when it last took something */
     uint64_t piece;       /* STREAM: bytes of one frame at most; 0: CAY_MAX_DATA */
     uint32_t tag;         /* of the request that is being answered */
     uint32_t channel_tag; /* CHANNEL: of the INIT_FS */
@@ -161,6 +170,9 @@ struct keeper {
     struct client *clients, *creator; /* creator: only good until the loop runs */
     size_t n_clients;
     struct spool log;
+    uint64_t kept;    /* bytes in the spools of all processes and in the log */
+    bool log_stopped; /* a follower of the log lags: no process's output is read */
+    size_t n_stopped; /* processes whose output is not read */
 };
 
 /* setup.c */
@@ -222,9 +234,26 @@ void why_ended(struct proc *proc);                 /* its exit is known */
 void stdio_init(struct proc *proc);
 int stdio_pipes(struct proc *proc, bool want_stdin, int theirs[3]);
 void stdio_start(struct proc *proc, int master); /* it runs: output is read from now on */
+/* Is there room for more? Senders are held back while there is none. */
+bool stdio_room(const struct proc *proc);
 int stdio_input(struct proc *proc, const char *bytes, size_t size, bool eof);
-void stdio_end(struct proc *proc);  /* it ended: reads the rest; children may still write */
-void stdio_done(struct proc *proc); /* closes everything */
+void stdio_watch(struct proc *proc); /* reads its output or, if it is `stopped`, leaves it alone */
+void stdio_end(struct proc *proc);   /* it ended: reads the rest; children may still write */
+void stdio_done(struct proc *proc);  /* closes everything */
+
+/* flow.c */
+/* Starts and stops the reading of a process's output (NULL: of all) as its followers need. */
+void flow_check(struct keeper *k, struct proc *proc);
+/* The first byte that a follower still needs; NULL: of the log. */
+uint64_t flow_floor(const struct keeper *k, const struct proc *proc);
+/* Stores output in the process's spool and in the log, within the budget of the sandbox. */
+void flow_store(struct proc *proc, int stream, const char *bytes, size_t size);
+uint64_t flow_budget(const struct keeper *k); /* of all kept output */
+/* The process is held back as if somebody followed it from `offset`, until somebody does, or for a
+ * while. */
+void flow_await(struct proc *proc, uint64_t offset, uint64_t ms);
+void flow_met(struct proc *proc);    /* somebody does */
+void flow_forget(struct proc *proc); /* its spool goes */
 
 /* client.c */
 int client_listen(struct keeper *k, struct cay_error *err);
@@ -234,7 +263,10 @@ void client_serve(struct client *client);
 void client_free(struct client *client);
 void client_send(struct client *client, const struct msg *msg, int fd);
 void client_fail(struct client *client, const struct cay_error *why);
-void client_pump(struct client *client); /* a stream has more to send, or its process ended */
+/* Turns the connection into a stream of a process (NULL: of the log) from `offset` on. */
+void client_stream(struct client *client, struct proc *proc, uint64_t offset, bool follow);
+void client_leave(struct client *client); /* out of STREAM or WAIT: the next request may come */
+void client_pump(struct client *client);  /* a stream has more to send, or its process ended */
 void clients_of(struct keeper *k,
                 struct proc *proc);        /* pumps all streams of a process; NULL: of the log */
 void client_resume(struct client *client); /* reading was held back; go on */

@@ -77,10 +77,13 @@ static void follow(struct client *client, struct proc *proc)
                               .pid = (uint64_t)proc->pid,
                               .flags = MSG_F_KNOWN},
                 -1);
-    client->mode = client->detach ? CLIENT_IDLE : CLIENT_STREAM;
-    client->follow = true;
-    client->proc = client->detach ? NULL : proc;
+    client->mode = CLIENT_IDLE;
+    client->proc = NULL;
+    if (client->detach)
+        return;
+    client_stream(client, proc, client->offset, true);
     client_pump(client);
+    flow_check(proc->keeper, proc);
 }
 
 void lease_join(struct client *client, struct proc *proc, const struct msg *request)
@@ -123,8 +126,8 @@ void lease_failed(struct proc *proc, const struct cay_error *why)
 static bool is_held(const struct proc *proc)
 {
     for (const struct client *c = proc->keeper->clients; c; c = c->next)
-        if (c->proc == proc && ((c->mode == CLIENT_WAIT && !c->aloof) ||
-                                (c->mode == CLIENT_STREAM && c->follow)))
+        if (c->proc == proc &&
+            ((c->mode == CLIENT_WAIT && !c->aloof) || (c->mode == CLIENT_STREAM && c->follow)))
             return true;
     return false;
 }
@@ -165,8 +168,14 @@ void lease_init(struct proc *proc, const struct msg *request)
 
 void lease_let_go(struct client *client)
 {
-    if (client->proc && !(client->mode == CLIENT_WAIT && client->aloof))
-        arm(client->proc, true);
+    struct proc *proc = client->proc;
+    bool followed = client->mode != CLIENT_WAIT && client->follow;
+    if (!proc || (client->mode == CLIENT_WAIT && client->aloof))
+        return;
+    arm(proc, true);
+    /* Who comes back goes on where it was: the process does not run ahead of it. */
+    if (followed && proc->lease_us && proc->state == PROC_RUNNING && !is_held(proc))
+        flow_await(proc, client->offset, proc->lease_us / 1000);
 }
 
 void lease_set(struct proc *proc, uint64_t ms)

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/vfs.h>
 #include <termios.h>
 
@@ -53,6 +54,13 @@ static void refresh_meminfo(struct keeper *k)
         (void)!pwrite(k->jail.meminfo, text, (size_t)n, 0);
 }
 
+static uint64_t stall_limit(const struct msg *msg)
+{
+    return !msg->idle_ms                     ? CAY_STALL_MS
+           : msg->idle_ms > CAY_MAX_STALL_MS ? UINT64_MAX
+                                             : msg->idle_ms;
+}
+
 /* What init cannot do while the sandbox ends, or is paused. */
 static bool can_start(struct client *client)
 {
@@ -81,6 +89,7 @@ static void op_exec(struct client *client, const struct msg *msg)
     }
     client->detach = msg->flags & MSG_F_DETACH;
     client->piece = msg->size;
+    client->stall_ms = stall_limit(msg);
     struct proc *known = lease_find(k, msg->name);
     if (known) {
         lease_join(client, known, msg);
@@ -105,12 +114,11 @@ static void op_attach(struct client *client, const struct msg *msg)
     struct proc *proc = msg->pid ? known_proc(client, msg) : NULL;
     if (msg->pid && !proc)
         return;
-    client->mode = CLIENT_STREAM;
-    client->proc = proc;
-    client->follow = msg->flags & MSG_F_FOLLOW;
-    client->offset = msg->offset;
     client->piece = msg->size;
+    client->stall_ms = stall_limit(msg);
+    client_stream(client, proc, msg->offset, msg->flags & MSG_F_FOLLOW);
     client_pump(client);
+    flow_check(client->keeper, proc);
 }
 
 /* Why a process cannot be given input; NULL if it can. */
@@ -133,8 +141,9 @@ static struct wire_bytes unseen_input(const struct proc *proc, const struct msg 
 }
 
 /*
- * The sender is held back while too much waits: nothing more of it is read until the process has
- * taken some. On a stream connection input has no answer, as it may cross the process's end.
+ * The sender is held back while too much waits: this message is taken, and the next one read, when
+ * the process has taken some. On a stream connection input has no answer, as it may cross the
+ * process's end; what cannot be taken at all ends the connection with an error.
  */
 static void op_stdin(struct client *client, const struct msg *msg)
 {
@@ -146,13 +155,19 @@ static void op_stdin(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_CONFLICT, why);
     if (!proc || why)
         return;
-    struct wire_bytes data = unseen_input(proc, msg);
-    stdio_input(proc, data.data, data.size, msg->flags & MSG_F_EOF);
-    proc->in_total += data.size;
-    if (proc->in_buf.size > CAY_MAX_STDIN / 2) {
-        client->held = true;
+    if (!stdio_room(proc)) {
+        client->held = client->again = true;
         client->feeds = proc;
+        return;
     }
+    struct wire_bytes data = unseen_input(proc, msg);
+    if (stdio_input(proc, data.data, data.size, msg->flags & MSG_F_EOF) < 0) {
+        refuse(client, CAY_E_NO_SPACE, "out of memory: input was not taken");
+        if (stream)
+            shutdown(client->chan.sock, SHUT_RD);
+        return;
+    }
+    proc->in_total += data.size;
     if (!stream && client->mode == CLIENT_IDLE && msg->tag)
         send_ok(client);
 }
@@ -295,6 +310,8 @@ static void op_stats(struct client *client, const struct msg *msg)
         stats.inodes_max = fs.f_files;
         stats.inodes = fs.f_files - fs.f_ffree;
     }
+    stats.output = k->kept;
+    stats.output_max = flow_budget(k);
     client_send(client,
                 &(struct msg){.type = MSG_STATS,
                               .tag = client->tag,

@@ -85,6 +85,7 @@ static struct proc *proc_new(struct keeper *k, const struct msg *request)
     proc->pty = request->flags & MSG_F_PTY;
     proc->last = (request->flags & MSG_F_LAST) && k->spec.spec.ephemeral;
     proc->timeout.fire = on_timeout;
+    proc->awaited = request->flags & MSG_F_HOLD ? 0 : UINT64_MAX;
     stdio_init(proc);
     lease_init(proc, request);
     spool_init(&proc->spool, k->spec.spec.output);
@@ -251,11 +252,12 @@ void proc_started(struct proc *proc, pid_t pid, int master)
         client_send(client,
                     &(struct msg){.type = MSG_STARTED, .tag = client->tag, .pid = (uint64_t)pid},
                     -1);
-        client->mode = client->detach ? CLIENT_IDLE : CLIENT_STREAM;
-        client->follow = true;
-        client->proc = client->detach ? NULL : proc;
-        client->offset = 0;
+        client->mode = CLIENT_IDLE;
+        if (!client->detach)
+            client_stream(client, proc, 0, true);
     }
+    if (proc->awaited == 0)
+        flow_await(proc, 0, CAY_HOLD_MS);
     lease_started(proc);
     life_dirty(k);
 }
@@ -294,12 +296,18 @@ static void tell_waiters(struct proc *proc)
 {
     for (struct client *c = proc->keeper->clients; c; c = c->next) {
         if (c->mode == CLIENT_WAIT && c->proc == proc) {
-            timer_clear(&proc->keeper->loop, &c->timer);
-            c->mode = CLIENT_IDLE;
-            c->proc = NULL;
+            client_leave(c);
             client_exit(c, proc);
         }
     }
+}
+
+/* What a child that lives on prints later comes after the exit: from this offset on. */
+static void end_streams(struct proc *proc)
+{
+    for (struct client *c = proc->keeper->clients; c; c = c->next)
+        if (c->mode == CLIENT_STREAM && c->proc == proc)
+            c->until = proc->spool.end;
 }
 
 static bool has_reader(const struct keeper *k, const struct proc *proc)
@@ -356,8 +364,10 @@ static void finish(struct proc *proc)
     k->running--;
     k->n_ended++;
     tell_waiters(proc);
+    end_streams(proc);
     clients_of(k, proc);
     clients_of(k, NULL);
+    flow_check(k, proc);
     /* What nobody waits for comes after the answer. */
     proc_name(proc, name);
     if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
@@ -462,8 +472,7 @@ void proc_free(struct proc *proc)
         bool waits = c->mode == CLIENT_STREAM || c->mode == CLIENT_WAIT;
         c->proc = NULL;
         if (waits) {
-            timer_clear(&k->loop, &c->timer);
-            c->mode = CLIENT_IDLE;
+            client_leave(c);
             client_exit(c, proc);
         }
     }
@@ -474,8 +483,8 @@ void proc_free(struct proc *proc)
     if (proc->state == PROC_ENDED)
         k->n_ended--;
     timer_clear(&k->loop, &proc->timeout);
+    flow_forget(proc);
     lease_done(proc);
     stdio_done(proc);
-    spool_done(&proc->spool);
     free(proc);
 }

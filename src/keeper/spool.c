@@ -23,7 +23,7 @@
 
 void spool_init(struct spool *spool, uint64_t max)
 {
-    *spool = (struct spool){.max = max, .file = -1};
+    *spool = (struct spool){.max = max, .floor = UINT64_MAX, .file = -1};
 }
 
 void spool_done(struct spool *spool)
@@ -104,6 +104,16 @@ static void advance(struct spool *spool, uint64_t start)
     drop_switches(spool);
 }
 
+void spool_trim(struct spool *spool, uint64_t start)
+{
+    advance(spool, CAY_MIN(CAY_MIN(start, spool->floor), spool->end));
+}
+
+bool spool_crowded(const struct spool *spool)
+{
+    return spool->n_switches > CAY_MAX_SWITCHES / 2;
+}
+
 static bool note_stream(struct spool *spool, int stream)
 {
     uint64_t mark = spool->end << 1 | (stream == 2);
@@ -111,7 +121,7 @@ static bool note_stream(struct spool *spool, int stream)
         return true;
     if (spool->n_switches == spool->switch_capacity) {
         if (spool->n_switches >= CAY_MAX_SWITCHES)
-            advance(spool, spool->switches[spool->n_switches / 2] >> 1);
+            spool_trim(spool, spool->switches[spool->n_switches / 2] >> 1);
         if (spool->n_switches == spool->switch_capacity) {
             size_t capacity = spool->switch_capacity ? spool->switch_capacity * 2 : 8;
             uint64_t *grown = realloc(spool->switches, capacity * sizeof(*grown));
@@ -157,8 +167,8 @@ void spool_append(struct spool *spool, int dir, int stream, const char *bytes, s
     spool->end += size;
     if (!stored) /* the host's disk is full: what was kept so far would have a hole */
         advance(spool, spool->end);
-    else if (spool->end - spool->start > spool->max)
-        advance(spool, spool->end - spool->max);
+    else if (spool_size(spool) > spool->max)
+        spool_trim(spool, spool->end - spool->max);
 }
 
 /* The last switch at or before the offset. */

@@ -2,8 +2,8 @@
 /*
  * A spool: what a process printed, both streams in the order in which it arrived, addressed by one
  * offset that counts the bytes of both. Small ones live in memory, larger ones in an unnamed file,
- * and the newest `max` bytes are kept: nothing is left on disk when the keeper dies, and no process
- * can fill the disk.
+ * and the newest `max` bytes are kept, and those from `floor` on: nothing is left on disk when the
+ * keeper dies, and no process can fill the disk.
  */
 #ifndef CAY_KEEPER_SPOOL_H
 #define CAY_KEEPER_SPOOL_H
@@ -14,6 +14,7 @@
 
 struct spool {
     uint64_t start, end, max;
+    uint64_t floor;   /* the first byte that a follower still needs; UINT64_MAX: none does */
     uint64_t punched; /* the file has holes up to here */
     char *memory;     /* bytes [start, end) while there is no file */
     size_t capacity;
@@ -26,6 +27,10 @@ void spool_init(struct spool *spool, uint64_t max);
 void spool_done(struct spool *spool);
 /* `dir`: where to make the file once memory is not enough. What cannot be stored is dropped. */
 void spool_append(struct spool *spool, int dir, int stream, const char *bytes, size_t size);
+/* Forgets what is before `start`, but for what a follower needs. */
+void spool_trim(struct spool *spool, uint64_t start);
+/* The stream changes so often that the changes take the room. */
+bool spool_crowded(const struct spool *spool);
 /* Moves to a file what is in memory, to free it. */
 void spool_spill(struct spool *spool, int dir);
 /*
@@ -33,6 +38,10 @@ void spool_spill(struct spool *spool, int dir);
  * read, 0 at the end.
  */
 size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t size, int *stream);
+static inline uint64_t spool_size(const struct spool *spool)
+{
+    return spool->end - spool->start;
+}
 static inline size_t spool_in_memory(const struct spool *spool)
 {
     return spool->file < 0 ? spool->capacity : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes into and comes out of a process. Output is drained into the spool whether or not
- * anybody listens; input is taken as far as the process reads it, and its senders are held back
+ * What goes into and comes out of a process. Output is drained into the spool, unless a follower
+ * lags (flow.c); input is taken as far as the process reads it, and its senders are held back
  * beyond that. The keeper makes the pipes, so that it reads its own descriptors; a terminal's
  * master comes from init, and was looked at.
  */
@@ -57,9 +57,7 @@ static bool drain(struct pipe_end *end, size_t limit, bool last)
         }
         if (n <= 0) /* EIO: the other side of a terminal is closed */
             return false;
-        spool_append(&proc->spool, proc->keeper->cay.sandboxes, end->stream, chunk, (size_t)n);
-        spool_append(&proc->keeper->log, proc->keeper->cay.sandboxes, end->stream, chunk,
-                     (size_t)n);
+        flow_store(proc, end->stream, chunk, (size_t)n);
         total += (size_t)n;
         if (proc->pty && last && cay_now_us() >= until)
             return true;
@@ -75,6 +73,12 @@ static void on_output(struct watch *watch, uint32_t events)
     struct proc *proc = end->proc;
     if (proc->pty && (events & EPOLLOUT))
         push_input(proc);
+    if (proc->stopped) {
+        /* A hang-up cannot be masked: it is looked at when the follower has caught up. */
+        if (events & (EPOLLHUP | EPOLLERR))
+            loop_forget(&proc->keeper->loop, &end->watch);
+        return;
+    }
     if ((events & ~EPOLLOUT) && !drain(end, CAY_MAX_DATA, false)) {
         /* A master that is closed hangs up on the process, which may live on
          * without its terminal. */
@@ -85,6 +89,7 @@ static void on_output(struct watch *watch, uint32_t events)
     }
     clients_of(proc->keeper, proc);
     clients_of(proc->keeper, NULL);
+    flow_check(proc->keeper, proc);
 }
 
 static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream)
@@ -95,10 +100,16 @@ static void open_end(struct pipe_end *end, struct proc *proc, int fd, int stream
 
 /* ---- standard input -------------------------------------------------------------------------- */
 
+bool stdio_room(const struct proc *proc)
+{
+    return proc->in < 0 || proc->in_buf.size <= CAY_MAX_STDIN / 2;
+}
+
+/* Those that are held go on while there is room; the next of them may find that there is none. */
 static void release_writers(struct proc *proc)
 {
     for (struct client *c = proc->keeper->clients; c; c = c->next)
-        if (c->held && c->feeds == proc) {
+        if (c->held && c->feeds == proc && stdio_room(proc)) {
             c->feeds = NULL;
             client_resume(c);
         }
@@ -128,22 +139,14 @@ static void push_input(struct proc *proc)
         }
         buf_eat(&proc->in_buf, (size_t)n);
     }
-    if (proc->in >= 0 && proc->in_buf.size == 0 && proc->in_eof) {
-        if (proc->pty) {
-            const char eot = 4;
-            (void)!write(proc->in, &eot, 1);
-            proc->in_eof = false;
-        } else {
-            close_input(proc);
-        }
-    }
-    uint32_t room = proc->in_buf.size ? EPOLLOUT : 0;
+    if (proc->in >= 0 && proc->in_buf.size == 0 && proc->in_eof)
+        close_input(proc);
     if (proc->in >= 0 && !proc->pty)
-        loop_watch(&proc->keeper->loop, &proc->in_watch, proc->in, room);
-    else if (proc->in >= 0 && proc->out.watch.fd >= 0) /* one descriptor, both ways */
-        loop_watch(&proc->keeper->loop, &proc->out.watch, proc->in, EPOLLIN | room);
-    if (proc->in_buf.size < CAY_MAX_STDIN / 2)
-        release_writers(proc);
+        loop_watch(&proc->keeper->loop, &proc->in_watch, proc->in,
+                   proc->in_buf.size ? EPOLLOUT : 0);
+    else if (proc->in >= 0)
+        stdio_watch(proc);
+    release_writers(proc);
 }
 
 static void on_input_room(struct watch *watch, uint32_t events)
@@ -153,18 +156,23 @@ static void on_input_room(struct watch *watch, uint32_t events)
         close_input(proc);
     else
         push_input(proc);
-    release_writers(proc);
 }
 
 int stdio_input(struct proc *proc, const char *bytes, size_t size, bool eof)
 {
+    /* A terminal has no end of file; it has a character that stands for it. */
+    static const char eot = 4;
+    size_t before = proc->in_buf.size;
     if (proc->in < 0 || proc->in_eof)
         return 0; /* as writing to a closed pipe: the bytes have nowhere to go */
-    if (size && buf_add(&proc->in_buf, bytes, size) < 0) {
+    bool failed = size && buf_add(&proc->in_buf, bytes, size) < 0;
+    failed = failed || (eof && proc->pty && buf_add(&proc->in_buf, &eot, 1) < 0);
+    if (failed) {
         proc->in_buf.failed = false;
+        proc->in_buf.size = before;
         return -1;
     }
-    proc->in_eof = eof;
+    proc->in_eof = eof && !proc->pty;
     push_input(proc);
     return 0;
 }
@@ -175,7 +183,7 @@ void stdio_init(struct proc *proc)
 {
     proc->in = -1;
     proc->in_watch = (struct watch){.fd = -1, .ready = on_input_room};
-    proc->in_buf = CAY_BUF(CAY_MAX_STDIN + CAY_MAX_DATA);
+    proc->in_buf = CAY_BUF(CAY_MAX_STDIN + CAY_MAX_FRAME);
     open_end(&proc->out, proc, -1, 1);
     open_end(&proc->err, proc, -1, 2);
 }
@@ -217,15 +225,30 @@ int stdio_pipes(struct proc *proc, bool want_stdin, int theirs[3])
 
 void stdio_start(struct proc *proc, int master)
 {
-    struct loop *loop = &proc->keeper->loop;
     if (proc->pty) {
         proc->out.fd = master;
         proc->in = master;
     }
-    if (proc->out.fd >= 0)
-        loop_watch(loop, &proc->out.watch, proc->out.fd, EPOLLIN);
-    if (proc->err.fd >= 0)
-        loop_watch(loop, &proc->err.watch, proc->err.fd, EPOLLIN);
+    stdio_watch(proc);
+}
+
+static void watch_end(struct pipe_end *end, uint32_t events)
+{
+    struct loop *loop = &end->proc->keeper->loop;
+    if (end->fd < 0)
+        return;
+    if (events)
+        loop_watch(loop, &end->watch, end->fd, events);
+    else
+        loop_forget(loop, &end->watch);
+}
+
+void stdio_watch(struct proc *proc)
+{
+    uint32_t output = proc->stopped ? 0 : EPOLLIN;
+    /* A terminal is one descriptor, both ways. */
+    watch_end(&proc->out, output | (proc->pty && proc->in_buf.size ? EPOLLOUT : 0));
+    watch_end(&proc->err, output);
 }
 
 void stdio_end(struct proc *proc)

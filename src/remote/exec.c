@@ -7,6 +7,7 @@
 #include "remote/split.h"
 #include "remote/stream.h"
 #include "wire/chan.h"
+#include "wire/follow.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -16,9 +17,8 @@
 struct cay_proc {
     struct cay *cay;
     char id[CAY_MAX_ID];
-    pid_t pid;
-    uint64_t from;
-    bool follow, over;
+    struct stream_of of;
+    struct follow events;
     struct stream *stream; /* opened by the first who needs it: who only starts does not */
     struct chan chan;
     struct msg current; /* what the last event borrowed from */
@@ -26,16 +26,15 @@ struct cay_proc {
 
 /* ---- starting and attaching ------------------------------------------------------------------ */
 
-static int new_proc(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
-                    struct cay_proc **out, struct cay_error *err)
+static int new_proc(struct cay_sandbox *sandbox, const struct stream_of *of, struct cay_proc **out,
+                    struct cay_error *err)
 {
     struct cay_proc *proc = calloc(1, sizeof(*proc));
     if (!proc)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     proc->cay = sandbox->cay;
-    proc->pid = pid;
-    proc->from = from;
-    proc->follow = follow;
+    proc->of = *of;
+    proc->events.next = of->from;
     proc->chan.sock = -1;
     memcpy(proc->id, sandbox->id, sizeof(proc->id));
     *out = proc;
@@ -47,8 +46,7 @@ static int open_stream(struct cay_proc *proc, struct cay_error *err)
     int sock;
     if (proc->stream)
         return 0;
-    if (stream_open(proc->cay->http, proc->id, proc->pid, proc->from, proc->follow, &proc->stream,
-                    &sock, err) < 0)
+    if (stream_open(proc->cay->http, proc->id, &proc->of, &proc->stream, &sock, err) < 0)
         return -1;
     chan_init(&proc->chan, sock);
     return 0;
@@ -65,6 +63,9 @@ static int make_body(const struct cay_exec *exec, json_t *body, struct cay_error
         return -1;
     if (exec->want_stdin || exec->input_size)
         json_object_set_new(body, "stdin", json_true());
+    /* Its output is asked for by a second request: it must not run ahead of that. */
+    if (!exec->detach)
+        json_object_set_new(body, "hold", json_true());
     if (!exec->pty)
         return 0;
     json_object_set_new(body, "pty", json_true());
@@ -90,13 +91,15 @@ int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct c
     json_decref(answer);
     if (pid == 0 || pid > INT32_MAX)
         return cay_fail(err, CAY_E_INTERNAL, "the daemon's answer names no process");
-    return new_proc(sandbox, (pid_t)pid, 0, true, out, err);
+    const struct stream_of of = {.pid = (pid_t)pid, .follow = true, .stall_ms = exec->stall_ms};
+    return new_proc(sandbox, &of, out, err);
 }
 
 int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follow,
                struct cay_proc **out, struct cay_error *err)
 {
-    return new_proc(sandbox, pid, from, follow, out, err);
+    const struct stream_of of = {.pid = pid, .from = from, .follow = follow};
+    return new_proc(sandbox, &of, out, err);
 }
 
 /* ---- the stream ------------------------------------------------------------------------------ */
@@ -119,60 +122,21 @@ static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
     }
 }
 
-static void take_exit(const struct msg *msg, struct cay_exit *out)
-{
-    *out = (struct cay_exit){
-        .pid = (pid_t)msg->pid,
-        .exit_code = (int)msg->exit_code,
-        .signal = (int)msg->signal,
-        .timed_out = msg->flags & MSG_F_TIMED_OUT,
-        .oom = msg->flags & MSG_F_OOM,
-        .truncated = msg->flags & MSG_F_TRUNCATED,
-        .duration_us = msg->duration_us,
-        .cpu_us = msg->cpu_us,
-        .peak_memory = msg->peak_memory,
-    };
-    snprintf(out->reason, sizeof(out->reason), "%s", msg->text ? msg->text : "");
-}
-
-static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
-{
-    const struct msg *msg = &proc->current;
-    proc->over = msg->type != MSG_OUTPUT;
-    switch (msg->type) {
-    case MSG_OUTPUT:
-        *out = (struct cay_event){
-            .kind = CAY_EVENT_OUTPUT,
-            .stream = (int)msg->stream,
-            .offset = msg->offset,
-            .data = msg->data.data,
-            .size = msg->data.size,
-        };
-        return 1;
-    case MSG_EXIT:
-        *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
-        take_exit(msg, &out->exit);
-        return 1;
-    case MSG_OK:
-        return 0;
-    default:
-        return msg_to_error(msg, err);
-    }
-}
-
 int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
                   struct cay_error *err)
 {
+    if (proc->events.gap)
+        return follow_take(&proc->events, &proc->current, out, err);
     msg_done(&proc->current);
     proc->current = (struct msg){0};
     if (open_stream(proc, err) < 0)
         return -1;
-    while (!proc->over) {
+    while (!proc->events.over) {
         int popped = chan_pop(&proc->chan, &proc->current, err);
         if (popped < 0)
             return -1;
         if (popped > 0)
-            return take_event(proc, out, err);
+            return follow_take(&proc->events, &proc->current, out, err);
         int ready = wait_readable(proc->chan.sock, timeout_ms, err);
         if (ready <= 0)
             return ready;
@@ -185,7 +149,7 @@ int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
 
 pid_t cay_proc_pid(const struct cay_proc *proc)
 {
-    return proc->pid;
+    return proc->of.pid;
 }
 
 int cay_proc_fd(const struct cay_proc *proc)
@@ -201,7 +165,7 @@ int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct 
     for (size_t done = 0; done < size;) {
         size_t part = CAY_MIN(size - done, (size_t)CAY_MAX_DATA);
         const struct msg msg = {.type = OP_STDIN,
-                                .pid = (uint64_t)proc->pid,
+                                .pid = (uint64_t)proc->of.pid,
                                 .data = {(const char *)data + done, part}};
         if (chan_send(proc->chan.sock, &msg, NULL, 0, err) < 0)
             return -1;
@@ -212,7 +176,7 @@ int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct 
 
 int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err)
 {
-    const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->pid, .flags = MSG_F_EOF};
+    const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->of.pid, .flags = MSG_F_EOF};
     return open_stream(proc, err) < 0 ? -1 : chan_send(proc->chan.sock, &msg, NULL, 0, err);
 }
 
@@ -220,7 +184,7 @@ int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct 
 {
     autoask struct ask ask;
     char pid[REMOTE_PID];
-    ask_init(&ask, "POST", "sandboxes/%/processes/%/resize", proc->id, pid_text(proc->pid, pid));
+    ask_init(&ask, "POST", "sandboxes/%/processes/%/resize", proc->id, pid_text(proc->of.pid, pid));
     ask.body = json_pack("{sisi}", "rows", (int)rows, "cols", (int)cols);
     return http_order(proc->cay->http, &ask, err);
 }

@@ -41,7 +41,7 @@ static bool is_output(enum frames_kind kind)
 static int take_header(struct frames *frames)
 {
     unsigned char kind = frames->header[0];
-    if (kind < FRAMES_STDOUT || kind > FRAMES_ERROR)
+    if (kind < FRAMES_STDOUT || kind > FRAMES_GAP)
         return -1;
     frames->kind = (enum frames_kind)kind;
     frames->left = (uint32_t)big_endian(frames->header + 4, 4);

@@ -4,8 +4,8 @@
  *
  *   u8 kind | 3 zero bytes | u32 length | u64 offset, big-endian | payload
  *
- * Output is handed on as it comes, a part of a frame at a time, and so needs no memory; what ends a
- * stream is a small JSON object, handed over whole. No I/O.
+ * Output is handed on as it comes, a part of a frame at a time, and so needs no memory; gaps and
+ * what ends a stream are small JSON objects, handed over whole. No I/O.
  */
 #ifndef CAY_REMOTE_FRAMES_H
 #define CAY_REMOTE_FRAMES_H
@@ -14,7 +14,7 @@
 
 #define FRAMES_TYPE "application/vnd.cay.frames"
 #define FRAMES_HEADER 16
-/* An exit or an error as JSON. */
+/* An exit, an error or a gap as JSON. */
 #define FRAMES_MAX_JSON (16u << 10)
 
 enum frames_kind {
@@ -23,6 +23,7 @@ enum frames_kind {
     FRAMES_EXIT,
     FRAMES_END,
     FRAMES_ERROR,
+    FRAMES_GAP,
 };
 
 struct frames {

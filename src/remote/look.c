@@ -176,7 +176,8 @@ int cay_stats(struct cay_sandbox *sandbox, struct cay_stats *out, struct cay_err
         FIELD(cpu_us),      FIELD(cpu_user_us), FIELD(cpu_system_us), FIELD(memory),
         FIELD(memory_peak), FIELD(memory_max),  FIELD(pids),          FIELD(pids_max),
         FIELD(io_read),     FIELD(io_write),    FIELD(disk),          FIELD(disk_max),
-        FIELD(inodes),      FIELD(inodes_max),  FIELD(oom_kills),
+        FIELD(inodes),      FIELD(inodes_max),  FIELD(oom_kills),     FIELD(output),
+        FIELD(output_max),
     };
 #undef FIELD
     json_decref(o);

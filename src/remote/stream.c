@@ -61,7 +61,9 @@ struct stream {
     CURLM *multi;
     char id[CAY_MAX_ID], pid[REMOTE_PID];
     bool log, follow;
-    uint64_t next; /* offset of the next byte of output */
+    bool met;          /* the daemon knew it once */
+    uint64_t next;     /* offset of the next byte of output; CAY_FROM_KEPT: the oldest */
+    uint64_t stall_ms; /* 0: the daemon's default */
 
     struct chan chan;   /* our end of the socket pair */
     struct cay_buf out; /* for the caller */
@@ -209,10 +211,18 @@ static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event
     end_with(s, &msg);
 }
 
+/* What was there when the stream began and is not any more is gone. */
+static void note_removed(struct cay_error *err)
+{
+    if (err->code == CAY_E_NOT_FOUND)
+        cay_fail(err, CAY_E_GONE, "the sandbox was removed while its output was read");
+}
+
 static void on_error_event(struct stream *s, const json_t *event)
 {
     struct cay_error err;
     json_to_error(json_object_get(event, "error"), &err);
+    note_removed(&err);
     /* A daemon that goes down says so: it or the next one is asked again. */
     if (err.code == CAY_E_UNAVAILABLE)
         s->refused = err;
@@ -231,6 +241,8 @@ static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, s
         s->next = offset + size;
         return 0;
     }
+    if (kind == FRAMES_GAP)
+        return 0; /* the offset of what follows tells the caller */
     json_t *event = json_parse(bytes, size);
     if (!json_is_object(event))
         not_a_stream(s);
@@ -269,8 +281,11 @@ static void start_reader(struct stream *s)
     struct leg *leg = &s->reader;
     ask_init(&leg->ask, "GET", s->log ? "sandboxes/%/logs" : "sandboxes/%/processes/%/output",
              s->id, s->pid);
-    ask_query_num(&leg->ask, "from", s->next);
+    if (s->next != CAY_FROM_KEPT)
+        ask_query_num(&leg->ask, "from", s->next);
     ask_query_bool(&leg->ask, "follow", s->follow);
+    if (s->stall_ms)
+        ask_query_num(&leg->ask, "stall", CAY_MIN(s->stall_ms, (uint64_t)CAY_MAX_STALL_MS) / 1000);
     leg->ask.accept = FRAMES_TYPE;
     leg->ask.seconds = 0;
     s->refused.code = CAY_OK;
@@ -287,10 +302,13 @@ static void reader_ended(struct stream *s, CURLcode code)
     long status = status_of(leg);
     if (status >= 200 && status < 300 && (leg->bytes || cay_now_us() - leg->started_us > STEADY_US))
         leg->retry = (struct retry){0};
+    s->met = s->met || (status >= 200 && status < 300);
     if (s->refused.code)
         err = s->refused;
     else if (leg_error(leg, code, &err) == 0)
         cay_fail(&err, CAY_E_UNAVAILABLE, "the daemon ended the stream of output");
+    if (s->met)
+        note_removed(&err);
     bool passing = err.code == CAY_E_UNAVAILABLE || err.code == CAY_E_TIMEOUT;
     if (!passing || !try_again(&leg->retry))
         fail(s, &err);
@@ -327,8 +345,12 @@ static void writer_ended(struct stream *s, CURLcode code)
         fail(s, &err);
     } else if (err.code == CAY_E_UNAVAILABLE && try_again(&leg->retry)) {
         return; /* nothing of it was taken */
-    } else {
+    } else if (err.code == CAY_E_CONFLICT || err.code == CAY_E_NOT_FOUND ||
+               err.code == CAY_E_GONE) {
         s->input_ended = true; /* the process is gone or closed it: its exit follows */
+    } else {
+        cay_fail_context(&err, "input was not taken");
+        fail(s, &err);
     }
     leg->retry = (struct retry){0};
     s->input.size = 0;
@@ -500,8 +522,8 @@ static int start_thread(struct stream *s)
     return eno;
 }
 
-int stream_open(struct http *http, const char *id, pid_t pid, uint64_t from, bool follow,
-                struct stream **out, int *sock, struct cay_error *err)
+int stream_open(struct http *http, const char *id, const struct stream_of *of, struct stream **out,
+                int *sock, struct cay_error *err)
 {
     int pair[2];
     struct stream *s = calloc(1, sizeof(*s));
@@ -513,14 +535,15 @@ int stream_open(struct http *http, const char *id, pid_t pid, uint64_t from, boo
     }
     autofd int theirs = pair[1];
     s->http = http;
-    s->log = pid == 0;
-    s->follow = follow;
-    s->next = from;
+    s->log = of->pid == 0;
+    s->follow = of->follow;
+    s->next = of->from;
+    s->stall_ms = of->stall_ms;
     s->out = CAY_BUF(OUT_MAX);
     s->input = CAY_BUF(INPUT_MAX);
     s->reader.answer = s->writer.answer = CAY_BUF(HTTP_MAX_ERROR);
     snprintf(s->id, sizeof(s->id), "%s", id);
-    pid_text(pid, s->pid);
+    pid_text(of->pid, s->pid);
     chan_init(&s->chan, pair[0]);
     frames_init(&s->frames, on_frame, s);
     s->multi = curl_multi_init();

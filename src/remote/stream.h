@@ -17,9 +17,16 @@
 
 struct stream;
 
-/* pid 0: the log of the sandbox. `sock` is the caller's end, and the caller's to close. */
-int stream_open(struct http *http, const char *id, pid_t pid, uint64_t from, bool follow,
-                struct stream **out, int *sock, struct cay_error *err);
+struct stream_of {
+    pid_t pid;     /* 0: the log of the sandbox */
+    uint64_t from; /* offset, or CAY_FROM_KEPT */
+    bool follow;
+    uint64_t stall_ms; /* see struct cay_exec */
+};
+
+/* `sock` is the caller's end, and the caller's to close. */
+int stream_open(struct http *http, const char *id, const struct stream_of *of, struct stream **out,
+                int *sock, struct cay_error *err);
 /* After the caller's end was closed: waits a moment for input that is on its way. */
 void stream_close(struct stream *stream);
 

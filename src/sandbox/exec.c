@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "sandbox/sandbox.h"
+#include "wire/follow.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -16,29 +17,16 @@ struct cay_proc {
     struct chan chan;
     struct msg current; /* what the last event borrowed from */
     pid_t pid;
-    bool over;
     bool last; /* its ephemeral sandbox ends with it */
     int log;   /* of a sandbox that has ended: its saved output, read from here; else -1 */
     uint64_t log_start, log_offset; /* what was printed before log_start was not kept */
+    struct follow follow;
     char *chunk;
 };
 
 struct cay_exit exec_exit(const struct msg *msg)
 {
-    const char *why = msg->type == MSG_PROC ? msg->name : msg->text;
-    struct cay_exit out = {
-        .pid = (pid_t)msg->pid,
-        .exit_code = (int)msg->exit_code,
-        .signal = (int)msg->signal,
-        .timed_out = msg->flags & MSG_F_TIMED_OUT,
-        .oom = msg->flags & MSG_F_OOM,
-        .truncated = msg->flags & MSG_F_TRUNCATED,
-        .duration_us = msg->duration_us,
-        .cpu_us = msg->cpu_us,
-        .peak_memory = msg->peak_memory,
-    };
-    snprintf(out.reason, sizeof(out.reason), "%s", why ? why : "");
-    return out;
+    return msg_exit(msg);
 }
 
 int exec_check(const struct cay_exec *exec, struct cay_error *err)
@@ -69,6 +57,7 @@ struct msg exec_request(const struct cay_exec *exec)
         .rows = exec->rows,
         .cols = exec->cols,
         .timeout_ms = exec->timeout_ms,
+        .idle_ms = exec->stall_ms,
     };
 }
 
@@ -166,17 +155,24 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
     }
     proc->chan.sock = -1;
     uint64_t start = 0;
-    proc->over =
+    proc->follow.over =
         log < 0 || pread(log, &start, sizeof(start), 0) != sizeof(start); /* it printed nothing */
     proc->log = steal_fd(&log);
     proc->log_start = start;
-    proc->log_offset = CAY_MAX(from, start);
+    proc->log_offset = from == CAY_FROM_KEPT ? start : CAY_MAX(from, start);
     proc->chunk = chunk;
     return proc;
 }
 
 static int next_saved(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
 {
+    if (proc->follow.next < proc->log_offset) {
+        *out = (struct cay_event){.kind = CAY_EVENT_GAP,
+                                  .offset = proc->follow.next,
+                                  .size = proc->log_offset - proc->follow.next};
+        proc->follow.next = proc->log_offset;
+        return 1;
+    }
     ssize_t n = pread(proc->log, proc->chunk, CAY_MAX_DATA,
                       (off_t)(proc->log_offset - proc->log_start + sizeof(proc->log_start)));
     if (n < 0)
@@ -187,7 +183,8 @@ static int next_saved(struct cay_proc *proc, struct cay_event *out, struct cay_e
                               .data = proc->chunk,
                               .size = (size_t)n};
     proc->log_offset += (uint64_t)n;
-    proc->over = n == 0;
+    proc->follow.next = proc->log_offset;
+    proc->follow.over = n == 0;
     return n > 0;
 }
 
@@ -207,6 +204,7 @@ int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follo
     if (!proc)
         return -1;
     proc->pid = pid;
+    proc->follow.next = from;
     *out = proc;
     return 0;
 }
@@ -229,46 +227,21 @@ static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
     }
 }
 
-static int take_event(struct cay_proc *proc, struct cay_event *out, struct cay_error *err)
-{
-    const struct msg *msg = &proc->current;
-    switch (msg->type) {
-    case MSG_OUTPUT:
-        *out = (struct cay_event){
-            .kind = CAY_EVENT_OUTPUT,
-            .stream = (int)msg->stream,
-            .offset = msg->offset,
-            .data = msg->data.data,
-            .size = msg->data.size,
-        };
-        return 1;
-    case MSG_EXIT:
-        proc->over = true;
-        *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
-        out->exit = exec_exit(msg);
-        return 1;
-    case MSG_OK:
-        proc->over = true;
-        return 0;
-    default:
-        proc->over = true;
-        return msg_to_error(msg, err);
-    }
-}
-
 int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
                   struct cay_error *err)
 {
+    if (proc->follow.gap)
+        return follow_take(&proc->follow, &proc->current, out, err);
     msg_done(&proc->current);
     proc->current = (struct msg){0};
-    if (proc->log >= 0 && !proc->over)
+    if (proc->log >= 0 && !proc->follow.over)
         return next_saved(proc, out, err);
-    while (!proc->over) {
+    while (!proc->follow.over) {
         int popped = chan_pop(&proc->chan, &proc->current, err);
         if (popped < 0)
             return -1;
         if (popped > 0)
-            return take_event(proc, out, err);
+            return follow_take(&proc->follow, &proc->current, out, err);
         int ready = wait_readable(proc->chan.sock, timeout_ms, err);
         if (ready <= 0)
             return ready;
@@ -323,8 +296,8 @@ int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct 
 static void give_back(struct cay_proc *proc)
 {
     struct cay_sandbox *sandbox = proc->creator_of;
-    bool clean = proc->over && proc->chan.in.size == proc->chan.eaten;
-    if (proc->last && proc->over)
+    bool clean = proc->follow.over && proc->chan.in.size == proc->chan.eaten;
+    if (proc->last && proc->follow.over)
         atomic_store(&sandbox->ending, true);
     if (!atomic_load(&sandbox->closed) && (clean || sandbox->ephemeral)) {
         int before = atomic_exchange(clean ? &sandbox->creator : &sandbox->parked, proc->chan.sock);

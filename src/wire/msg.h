@@ -37,15 +37,16 @@ enum msg_type {
     /* the creator's first: data = spec record, path = state directory, target = run directory,
      * name = image reference, + the locked status file -> READY */
     OP_CREATE = 15,
-    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH LAST KNOWN, rows, cols, timeout_ms, size
-     * (bytes of one OUTPUT at most; 0: CAY_MAX_DATA), name (its key), ttl_ms (its lease: it is
-     * killed when nobody followed or waited for it for so long; 0: none), offset (where the output
-     * of a known key begins)
+    /* argv | shell, env, cwd, user, flags PTY STDIN DETACH HOLD LAST KNOWN, rows, cols, timeout_ms,
+     * size (bytes of one OUTPUT at most; 0: CAY_MAX_DATA), idle_ms (its stall limit: see flow.c of
+     * the keeper; 0: CAY_STALL_MS, more than CAY_MAX_STALL_MS: none), name (its key), ttl_ms (its
+     * lease: it is killed when nobody followed or waited for it for so long; 0: none), offset
+     * (where the output of a known key begins)
      * -> STARTED, then (unless DETACH) OUTPUT..., EXIT. A key that is known starts nothing: the
      * answer is about the process that has it */
     OP_EXEC = 16,
-    /* pid (0: the merged log), offset, flags FOLLOW, size as above -> OUTPUT..., EXIT | OK (nothing
-       more) */
+    /* pid (0: the merged log), offset (UINT64_MAX: the oldest that is kept), flags FOLLOW, size and
+     * idle_ms as above -> OUTPUT..., EXIT | OK (nothing more) | ERROR stalled */
     OP_ATTACH,
     /* pid, data | flags EOF; flags AT: offset says which byte of all input is the first, and what
      * was given before is skipped -> nothing on a stream connection, else OK */
@@ -84,7 +85,8 @@ enum msg_type {
     MSG_STARTED,
     /* pid, stream, offset, data */
     MSG_OUTPUT,
-    /* pid, offset (end of output) and the exit fields, text = why it did not end by itself */
+    /* pid, offset (where the output ends, or ended for this stream), number (the oldest byte that
+     * is kept) and the exit fields, text = why it did not end by itself */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command, name =
      * EXIT's text */
@@ -182,6 +184,7 @@ enum msg_flag {
     MSG_F_ALOOF = 1 << 22,    /* WAIT: to know, not to stay with it: holds no lease */
     MSG_F_AT = 1 << 23,       /* STDIN: at this offset */
     MSG_F_LEFT = 1 << 24,     /* SIGNAL: because its client went away */
+    MSG_F_HOLD = 1 << 25,     /* EXEC with DETACH: it waits a while for its first follower */
 };
 
 struct msg {

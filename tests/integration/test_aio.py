@@ -518,7 +518,7 @@ def test_a_daemon_that_is_killed_loses_no_command(daemons):
 
 
 def test_a_client_that_goes_away(aio):
-    """A command goes on when its client does not wait for it."""
+    """Its command has some seconds: time for a client to come back, and wait."""
     with pytest.raises(TimeoutError):
         aio.post("shell/exec", patience=1, command="sleep 2; echo x > /tmp/went-on")
     until(lambda: aio.shell("cat /tmp/went-on")["output"] == "x\n")

@@ -16,7 +16,7 @@ from lib.daemon import PROGRAM, Daemon
 SANDBOX = {"id", "state", "reason", "image", "created_ms", "ended_ms", "ttl_left_ms", "keeper_pid", "init_pid",
            "processes", "labels"}
 STATS = {"id", "cpu_us", "cpu_user_us", "cpu_system_us", "memory", "memory_peak", "memory_max", "pids", "pids_max",
-         "io_read", "io_write", "disk", "disk_max", "inodes", "inodes_max", "oom_kills"}
+         "io_read", "io_write", "disk", "disk_max", "inodes", "inodes_max", "oom_kills", "output", "output_max"}
 
 
 def refused(answer, status, code, *words):

@@ -89,6 +89,28 @@ TEST(counts_and_cpus)
     refuses(parse_cpus, bad_cpus);
 }
 
+TEST(keys)
+{
+    static const char *const good[] = {"a", "A-z_0.9",
+                                       "0123456789abcdef0123456789abcdef"
+                                       "0123456789abcdef0123456789abcdef"};
+    static const char *const bad[] = {"",
+                                      " ",
+                                      "a b",
+                                      "a/b",
+                                      "\xc3\xa9",
+                                      "a\n",
+                                      "0123456789abcdef0123456789abcdef"
+                                      "0123456789abcdef0123456789abcdef0"};
+    struct cay_error err;
+    for (size_t i = 0; i < COUNT(good); i++)
+        assert_int_equal(parse_key(good[i], &err), 0);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        assert_int_equal(parse_key(bad[i], &err), -1);
+        assert_int_equal(err.code, CAY_E_INVALID);
+    }
+}
+
 TEST(pids_signals_modes)
 {
     pid_t pid = 7;
@@ -238,6 +260,7 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(durations),
         cmocka_unit_test(counts_and_cpus),
+        cmocka_unit_test(keys),
         cmocka_unit_test(pids_signals_modes),
         cmocka_unit_test(ids),
         cmocka_unit_test(id_parts),

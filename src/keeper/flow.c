@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Output between a process and those who follow it. A follower holds the process back as the reader
+ * of a pipe does: while one of them lags, the output of the process is not read, and its pipes
+ * fill. What nobody follows is drained, and the newest of it kept. A follower that takes nothing
+ * for its stall limit while it holds the process back is cut, and told so.
+ *
+ * What is kept of all processes has one budget for the sandbox: the oldest of those that have ended
+ * gives up its output first.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "keeper/keeper.h"
+
+/* Output that waits for a follower; beyond it the process waits, too. A few pipes' worth: enough to
+ * keep both sides at work. */
+#define WINDOW (512u << 10)
+
+static bool follows(const struct client *client, const struct proc *proc)
+{
+    return client->mode == CLIENT_STREAM && client->follow && client->proc == proc;
+}
+
+static const struct spool *spool_of(const struct client *client)
+{
+    return client->proc ? &client->proc->spool : &client->keeper->log;
+}
+
+static bool is_behind(const struct spool *spool, uint64_t offset)
+{
+    uint64_t behind = offset < spool->end ? spool->end - offset : 0;
+    return behind >= WINDOW || (behind && spool_crowded(spool));
+}
+
+static bool lags(const struct client *client)
+{
+    return is_behind(spool_of(client), client->offset);
+}
+
+uint64_t flow_floor(const struct keeper *k, const struct proc *proc)
+{
+    uint64_t floor = proc ? proc->awaited : UINT64_MAX;
+    for (const struct client *c = k->clients; c; c = c->next)
+        if (follows(c, proc))
+            floor = CAY_MIN(floor, c->offset);
+    return floor;
+}
+
+static void on_stall(struct timer *timer)
+{
+    struct client *client = container_of(timer, struct client, timer);
+    struct keeper *k = client->keeper;
+    struct proc *proc = client->proc;
+    struct cay_error err;
+    uint64_t end = client->progress_us + client->stall_ms * 1000;
+    if (client->mode != CLIENT_STREAM || !lags(client))
+        return;
+    if (cay_now_us() < end) {
+        timer_set(&k->loop, timer, end);
+        return;
+    }
+    cay_fail(
+        &err, CAY_E_STALLED,
+        "the reader took nothing for %llu s and was cut off at offset %llu; the process goes on",
+        (unsigned long long)(client->stall_ms / 1000), (unsigned long long)client->offset);
+    client_leave(client);
+    client_fail(client, &err);
+    flow_check(k, proc);
+}
+
+/* From when it lags on, the time until it takes something is limited. */
+static void limit_stall(struct client *client)
+{
+    if (client->timer.armed || client->stall_ms == UINT64_MAX)
+        return;
+    client->progress_us = cay_now_us();
+    client->timer.fire = on_stall;
+    timer_set(&client->keeper->loop, &client->timer, client->progress_us + client->stall_ms * 1000);
+}
+
+static bool has_laggard(struct keeper *k, const struct proc *proc)
+{
+    bool found = proc && is_behind(&proc->spool, proc->awaited);
+    for (struct client *c = k->clients; c; c = c->next) {
+        if (follows(c, proc) && lags(c)) {
+            limit_stall(c);
+            found = true;
+        }
+    }
+    return found;
+}
+
+static void set_stopped(struct proc *proc, bool stopped)
+{
+    if (proc->stopped == stopped)
+        return;
+    proc->stopped = stopped;
+    stopped ? proc->keeper->n_stopped++ : proc->keeper->n_stopped--;
+    stdio_watch(proc);
+}
+
+void flow_check(struct keeper *k, struct proc *proc)
+{
+    bool all = has_laggard(k, NULL);
+    bool every = !proc || all != k->log_stopped;
+    k->log_stopped = all;
+    if (!every)
+        set_stopped(proc, all || has_laggard(k, proc));
+    else if (all || k->n_stopped)
+        for (struct proc *p = k->procs; p; p = p->next)
+            set_stopped(p, all || has_laggard(k, p));
+}
+
+static void on_hold_over(struct timer *timer)
+{
+    flow_met(container_of(timer, struct proc, hold));
+}
+
+void flow_await(struct proc *proc, uint64_t offset, uint64_t ms)
+{
+    proc->awaited = offset;
+    proc->hold.fire = on_hold_over;
+    timer_set(&proc->keeper->loop, &proc->hold, cay_after_ms(ms));
+    flow_check(proc->keeper, proc);
+}
+
+void flow_met(struct proc *proc)
+{
+    timer_clear(&proc->keeper->loop, &proc->hold);
+    proc->awaited = UINT64_MAX;
+    flow_check(proc->keeper, proc);
+}
+
+/* ---- the budget ------------------------------------------------------------------------------ */
+
+/* All of a sandbox's kept output together: some processes' worth, and never more than the sandbox
+ * may have on disk. */
+uint64_t flow_budget(const struct keeper *k)
+{
+    uint64_t most = CAY_KEPT_PROCS * k->spec.spec.output + CAY_MAX_LOG;
+    return k->spec.spec.disk ? CAY_MIN(most, k->spec.spec.disk) : most;
+}
+
+static void trim(struct keeper *k, struct spool *spool, uint64_t bytes)
+{
+    uint64_t before = spool_size(spool);
+    spool_trim(spool, spool->start + CAY_MIN(bytes, before));
+    k->kept -= before - spool_size(spool);
+}
+
+static void keep_budget(struct proc *proc)
+{
+    struct keeper *k = proc->keeper;
+    uint64_t most = flow_budget(k);
+    for (struct proc *p = k->procs; p && k->kept > most; p = p->next) {
+        if (p->state != PROC_ENDED || p == proc)
+            continue;
+        p->spool.floor = flow_floor(k, p);
+        trim(k, &p->spool, k->kept - most);
+    }
+    if (k->kept > most)
+        trim(k, &proc->spool, k->kept - most);
+}
+
+static void store(struct keeper *k, struct spool *spool, const struct proc *of, int stream,
+                  const char *bytes, size_t size)
+{
+    uint64_t before = spool_size(spool);
+    spool->floor = flow_floor(k, of);
+    spool_append(spool, k->cay.sandboxes, stream, bytes, size);
+    k->kept += spool_size(spool) - before;
+}
+
+void flow_store(struct proc *proc, int stream, const char *bytes, size_t size)
+{
+    struct keeper *k = proc->keeper;
+    store(k, &proc->spool, proc, stream, bytes, size);
+    store(k, &k->log, NULL, stream, bytes, size);
+    if (k->kept > flow_budget(k))
+        keep_budget(proc);
+}
+
+void flow_forget(struct proc *proc)
+{
+    timer_clear(&proc->keeper->loop, &proc->hold);
+    set_stopped(proc, false);
+    proc->keeper->kept -= spool_size(&proc->spool);
+    spool_done(&proc->spool);
+}

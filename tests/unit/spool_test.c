@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spools: what is kept, what a follower needs, and what is dropped; and the events of a stream. */
+#include "base/util.h"
+#include "keeper/spool.h"
+#include "test.h"
+#include "wire/follow.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define MAX 100000u
+
+static char letter(uint64_t offset)
+{
+    return (char)('a' + offset % 23);
+}
+
+/* Appends bytes that tell their own offset. */
+static void add(struct spool *spool, int stream, size_t size)
+{
+    char bytes[8192];
+    for (size_t done = 0; done < size;) {
+        size_t n = CAY_MIN(size - done, sizeof(bytes));
+        for (size_t i = 0; i < n; i++)
+            bytes[i] = letter(spool->end + i);
+        spool_append(spool, AT_FDCWD, stream, bytes, n);
+        done += n;
+    }
+}
+
+/* Reads from `offset` to the end; every byte must be the one of its offset. */
+static uint64_t read_all(const struct spool *spool, uint64_t offset)
+{
+    char bytes[5000];
+    int stream;
+    for (size_t n; (n = spool_read(spool, &offset, bytes, sizeof(bytes), &stream)) > 0; offset += n)
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(bytes[i], letter(offset + i));
+    return offset;
+}
+
+TEST(the_newest_bytes_are_kept)
+{
+    struct spool spool;
+    spool_init(&spool, MAX);
+    add(&spool, 1, 1000000);
+    assert_int_equal(spool.end, 1000000);
+    assert_int_equal(spool_size(&spool), MAX);
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    spool_done(&spool);
+}
+
+TEST(what_a_follower_needs_is_kept_too)
+{
+    struct spool spool;
+    spool_init(&spool, MAX);
+    add(&spool, 1, 50000);
+    spool.floor = 20000;
+    add(&spool, 1, 500000);
+    assert_int_equal(spool.start, 20000);
+    assert_int_equal(read_all(&spool, 20000), 550000);
+    spool_trim(&spool, 300000);
+    assert_int_equal(spool.start, 20000);
+    spool.floor = 400000;
+    spool_trim(&spool, 300000);
+    assert_int_equal(spool.start, 300000);
+    spool.floor = UINT64_MAX;
+    add(&spool, 1, 1);
+    assert_int_equal(spool_size(&spool), MAX);
+    spool_trim(&spool, UINT64_MAX);
+    assert_int_equal(spool_size(&spool), 0);
+    assert_int_equal(spool.end, 550001);
+    spool_done(&spool);
+}
+
+TEST(streams_that_change_all_the_time)
+{
+    struct spool spool;
+    spool_init(&spool, 10 * MAX);
+    spool.floor = 0;
+    for (int i = 0; !spool_crowded(&spool); i++)
+        add(&spool, 1 + i % 2, 1);
+    assert_int_equal(spool.start, 0);
+    spool.floor = UINT64_MAX;
+    for (int i = 0; i < 200000; i++)
+        add(&spool, 1 + i % 2, 1);
+    assert_true(spool.start > 0 && spool.n_switches <= 65536);
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    spool_done(&spool);
+}
+
+static struct msg output(uint64_t offset, size_t size)
+{
+    static const char bytes[64];
+    return (struct msg){.type = MSG_OUTPUT, .stream = 1, .offset = offset, .data = {bytes, size}};
+}
+
+static void expect(struct follow *follow, const struct msg *msg, enum cay_event_kind kind,
+                   uint64_t offset, size_t size)
+{
+    struct cay_event event;
+    struct cay_error err;
+    assert_int_equal(follow_take(follow, msg, &event, &err), 1);
+    assert_int_equal(event.kind, kind);
+    assert_int_equal(event.offset, offset);
+    assert_int_equal(event.size, size);
+}
+
+TEST(missing_bytes_are_an_event)
+{
+    struct follow follow = {.next = 10};
+    struct msg msg = output(30, 5), end = {.type = MSG_EXIT, .offset = 40, .exit_code = 7};
+    expect(&follow, &msg, CAY_EVENT_GAP, 10, 20);
+    assert_true(follow.gap);
+    expect(&follow, &msg, CAY_EVENT_OUTPUT, 30, 5);
+    assert_false(follow.gap);
+    expect(&follow, &end, CAY_EVENT_GAP, 35, 5);
+    assert_false(follow.over);
+    expect(&follow, &end, CAY_EVENT_EXIT, 40, 0);
+    assert_true(follow.over);
+}
+
+TEST(whatever_is_kept_is_no_gap)
+{
+    struct follow follow = {.next = CAY_FROM_KEPT};
+    struct msg first = output(5000, 64), next = output(5064, 1), ok = {.type = MSG_OK};
+    struct cay_event event;
+    expect(&follow, &first, CAY_EVENT_OUTPUT, 5000, 64);
+    expect(&follow, &next, CAY_EVENT_OUTPUT, 5064, 1);
+    assert_int_equal(follow_take(&follow, &ok, &event, NULL), 0);
+    assert_true(follow.over);
+}
+
+TEST(an_error_ends_it)
+{
+    struct follow follow = {0};
+    struct msg msg = {.type = MSG_ERROR, .code = CAY_E_STALLED, .text = "cut"};
+    struct cay_event event;
+    struct cay_error err;
+    assert_int_equal(follow_take(&follow, &msg, &event, &err), -1);
+    assert_int_equal(err.code, CAY_E_STALLED);
+    assert_true(follow.over);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_newest_bytes_are_kept),
+        cmocka_unit_test(what_a_follower_needs_is_kept_too),
+        cmocka_unit_test(streams_that_change_all_the_time),
+        cmocka_unit_test(missing_bytes_are_an_event),
+        cmocka_unit_test(whatever_is_kept_is_no_gap),
+        cmocka_unit_test(an_error_ends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
