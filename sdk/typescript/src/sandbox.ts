@@ -13,7 +13,6 @@ import type { Transport } from "./transport.js";
 import type {
   CallOptions,
   Command,
-  CommandOptions,
   Duration,
   ExecBytes,
   ExecOptions,
@@ -86,19 +85,14 @@ export class Sandbox {
     return { exit: { ...(run.exit as Exit), truncated: false }, ...written };
   }
 
-  /** @internal A command that its caller reads and waits for. */
-  run(command: Command, options: CommandOptions & { input?: Uint8Array | undefined }): Run {
-    return new Run(this.#transport, this.#path, commandToWire(command, options), options);
-  }
-
   /**
    * Starts a process that lives on without us. `signal` governs its life: an abort kills it with everything that it
    * started, wait() rejects with the signal's reason and its streams fail with it.
    */
   async start(command: Command, options: StartOptions = {}): Promise<Process> {
-    const { stdin, pty, rows, cols, killOnDisconnect, signal } = options;
+    const { stdin, pty, rows, cols, killOnDisconnect, hold = true, signal } = options;
     signal?.throwIfAborted();
-    const more = { stdin, pty, rows, cols, kill_on_disconnect: killOnDisconnect, key: newKey() };
+    const more = { stdin, pty, rows, cols, hold, kill_on_disconnect: killOnDisconnect, key: newKey() };
     const json = { ...commandToWire(command, options), ...more };
     const path = `${this.#path}/processes`;
     // Without the signal: what was started can be killed only if the answer is read.

@@ -116,6 +116,9 @@ export interface Stats {
   inodes: number;
   inodesMax: number;
   oomKills: number;
+  /** Kept for later readers, on the host's disk. */
+  output: number;
+  outputMax: number;
 }
 
 /** A string is run by the shell, an array is the program and its arguments. */
@@ -145,6 +148,8 @@ export interface StartOptions extends CommandOptions {
   cols?: number | undefined;
   /** It is killed when for 10 seconds nobody has followed its output or waited for its end. */
   killOnDisconnect?: boolean | undefined;
+  /** It does not write much before somebody follows or waits, for 10 seconds at most. Default: true. */
+  hold?: boolean | undefined;
 }
 
 /** How a process ended. */

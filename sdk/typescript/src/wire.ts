@@ -32,6 +32,11 @@ export function fromWire<T>(raw: Raw): T {
   return value as T;
 }
 
+/** For who reads the output: that a command was ended from outside, and why. */
+export function noteOf({ reason, timedOut }: Exit): string {
+  return reason && !timedOut ? `\n[cay: the command was ended: ${reason}]\n` : "";
+}
+
 export function processInfo(raw: Raw): ProcessInfo {
   return { ...fromWire<ProcessInfo>(raw), exit: raw["exit"] ? fromWire<Exit>(raw["exit"] as Raw) : null };
 }

@@ -75,6 +75,11 @@ class Exit(Model):
     def ok(self) -> bool:
         return self.exit_code == 0
 
+    @property
+    def note(self) -> str:
+        """For who reads the output: that it was ended from outside, and why. Empty if it was not, or timed out."""
+        return f"\n[cay: the command was ended: {self.reason}]\n" if self.reason and not self.timed_out else ""
+
 
 @dataclass(frozen=True, slots=True)
 class ExecResult(Exit):
@@ -158,6 +163,8 @@ class Stats(Model):
     inodes: int
     inodes_max: int
     oom_kills: int
+    output: int = 0  # kept for later readers, on the host's disk
+    output_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

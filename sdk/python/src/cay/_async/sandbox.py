@@ -85,14 +85,16 @@ class AsyncSandbox:
     async def start(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
         None, timeout: Duration | None = None, stdin: bool = False, pty: bool = False, rows: int | None = None, cols:
-        int | None = None, kill_on_disconnect: bool = False,
+        int | None = None, kill_on_disconnect: bool = False, hold: bool = True,
     ) -> AsyncProcess:
         """Starts a process that lives on without its caller. `stdin`: its standard input stays open for `write`.
 
         `kill_on_disconnect`: it is killed when for 10 seconds nobody has followed its output or waited for its end.
+        `hold`: it does not write much before somebody follows or waits, for 10 seconds at most.
         """
         body = {**command_body(command, env, cwd, user, timeout), "key": new_key()}
-        flags = {"stdin": stdin, "pty": pty, "kill_on_disconnect": kill_on_disconnect}
+        flags = {"stdin": stdin, "pty": pty, "kill_on_disconnect": kill_on_disconnect,
+                 "hold": hold}
         body |= {name: True for name, wanted in flags.items() if wanted}
         body |= {name: size for name, size in (("rows", rows), ("cols", cols)) if size is not None}
 
