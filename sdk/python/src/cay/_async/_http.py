@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from .._errors import CayError, Unavailable, from_answer
+from .._errors import CayError, Stalled, Unavailable, from_answer
 from .._frames import parse_object
 from .._host import API, CONNECT_SECONDS, Host
 from .._requests import as_whole
@@ -136,7 +136,7 @@ class AsyncHttp:
         )
 
     def _pause_after(self, error: CayError, repeat: bool, patience: Patience) -> float | None:
-        if not isinstance(error, Unavailable) or not self._answered:
+        if not isinstance(error, (Unavailable, Stalled)) or not self._answered:
             return None
         unsent = isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
         return patience.next_pause() if repeat or unsent else None
