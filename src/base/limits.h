@@ -39,6 +39,8 @@
 #define CAY_MAX_ENDED 256
 /* The key of a start, with its NUL: two UUIDs fit. */
 #define CAY_MAX_KEY 65
+/* Keys of forgotten processes that are still refused: a minute's worth of a busy client. */
+#define CAY_MAX_SPENT 16384u
 /* How long a process may live without anybody who stays with it, if it has such a limit. */
 #define CAY_MAX_LEASE_MS 86400000u
 /* Output of one process kept in memory before it goes to a file. */

@@ -203,3 +203,11 @@ void exec_slot_watch(struct exec_slot *slot, pid_t pid)
     slot->tenant = NULL;
     call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);
 }
+
+void exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid)
+{
+    struct exec_slot slot = {.d = d, .tenant = tenant};
+    snprintf(slot.id, sizeof(slot.id), "%s", id);
+    tenant->execs++;
+    exec_slot_watch(&slot, pid);
+}

@@ -4,9 +4,10 @@
 #include "base/util.h"
 #include "daemon/call.h"
 #include "daemon/exec_body.h"
+#include "daemon/log.h"
 #include "daemon/roster.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 
 /* A keeper answers at once; one that does not is not waited for. */
 #define PATIENCE_MS 2000
@@ -31,17 +32,16 @@ static void on_message(struct call *call, const struct msg *msg)
         tally_over(tally);
         return;
     }
-    if (!(msg->flags & MSG_F_RUNNING))
-        return;
-    struct exec_slot slot = {.d = call->d, .tenant = tally->tenant};
-    snprintf(slot.id, sizeof(slot.id), "%s", call->id);
-    slot.tenant->execs++;
-    exec_slot_watch(&slot, (pid_t)msg->pid);
+    if (msg->flags & MSG_F_RUNNING)
+        exec_slot_adopt(call->d, tally->tenant, call->id, (pid_t)msg->pid);
 }
 
+/* Nothing runs in one that has ended meanwhile. */
 static void on_lost(struct call *call, const struct cay_error *err)
 {
-    (void)err;
+    if (err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND)
+        log_event(LOG_WARNING, "its commands are not counted", "sandbox", call->id, "error",
+                  err->text);
     tally_over(call->data);
 }
 

@@ -39,16 +39,24 @@ static void update_watch(struct client *client)
     loop_watch(&client->keeper->loop, &client->watch, client->chan.sock, events);
 }
 
+/* An answer that cannot be sent ends the conversation: the caller must not wait for it for ever.
+ * Its watch tells us of the hang-up, and frees it. */
+static void hang_up(struct client *client)
+{
+    client->out.size = 0;
+    client->out.failed = false;
+    if (client->mode == CLIENT_STREAM)
+        client->mode = CLIENT_GONE;
+    shutdown(client->chan.sock, SHUT_RDWR);
+}
+
 static void flush(struct client *client)
 {
     while (client->out.size) {
         ssize_t n = sock_send(client->chan.sock, client->out.data, client->out.size, NULL, 0);
         if (n < 0) {
-            if (errno != EAGAIN) {
-                client->out.size = 0; /* gone; the watch will tell */
-                if (client->mode == CLIENT_STREAM)
-                    client->mode = CLIENT_GONE;
-            }
+            if (errno != EAGAIN)
+                hang_up(client);
             break;
         }
         buf_eat(&client->out, (size_t)n);
@@ -60,27 +68,34 @@ static void flush(struct client *client)
     update_watch(client);
 }
 
+/* What the socket takes of a message now; the rest waits in `out`. Descriptors travel with the
+ * first byte of their frame: on a connection that asks one thing at a time nothing unsent is before
+ * it. */
+static int send_now(struct client *client, const struct cay_buf *frame, int fd)
+{
+    ssize_t n = 0;
+    if (client->out.size == 0) {
+        n = sock_send(client->chan.sock, frame->data, frame->size, &fd, fd >= 0);
+        if (n < 0 && (errno != EAGAIN || fd >= 0))
+            return -1;
+        n = CAY_MAX(n, 0);
+        client->progress_us = n ? cay_now_us() : client->progress_us;
+    }
+    return buf_add(&client->out, frame->data + n, frame->size - (size_t)n);
+}
+
 void client_send(struct client *client, const struct msg *msg, int fd)
 {
-    size_t before = client->out.size;
-    if (client->out.size > MAX_UNSENT - CAY_MAX_FRAME ||
-        msg_encode(&client->out, msg, fd >= 0) < 0) {
-        client->out.failed = false;
-        client->out.size = before;
-        shutdown(client->chan.sock,
-                 SHUT_RDWR); /* an answer cannot be left out: end the conversation */
-        return;
-    }
-    if (fd >= 0) {
-        /* Descriptors must travel with their own frame: there is nothing unsent before it on a
-         * connection that asks one thing at a time. */
-        ssize_t n = sock_send(client->chan.sock, client->out.data, client->out.size, &fd, 1);
-        if (n > 0)
-            buf_eat(&client->out, (size_t)n);
-        else
-            client->out.size = 0;
-    }
-    flush(client);
+    /* One buffer for all: a stream's frames are large, and mostly gone at once. */
+    struct cay_buf *scratch = &client->keeper->scratch;
+    scratch->max = CAY_MAX_FRAME + FRAME_HEADER;
+    scratch->size = 0;
+    scratch->failed = false;
+    if (client->out.size > MAX_UNSENT - CAY_MAX_FRAME || msg_encode(scratch, msg, fd >= 0) < 0 ||
+        send_now(client, scratch, fd) < 0)
+        hang_up(client);
+    else
+        flush(client);
 }
 
 void client_fail(struct client *client, const struct cay_error *why)

@@ -167,8 +167,11 @@ struct keeper {
 
     struct proc *procs; /* oldest first */
     size_t n_ended;
+    uint64_t *spent; /* of the keys of processes that are forgotten: CAY_MAX_SPENT, in a ring */
+    size_t next_spent;
     struct client *clients, *creator; /* creator: only good until the loop runs */
     size_t n_clients;
+    struct cay_buf scratch; /* a message on its way out */
     struct spool log;
     uint64_t kept;    /* bytes in the spools of all processes and in the log */
     bool log_stopped; /* a follower of the log lags: no process's output is read */
@@ -207,7 +210,8 @@ void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */
 void proc_free(struct proc *proc);
 
 /* lease.c */
-int lease_check(const struct msg *request, struct cay_error *err);
+/* Is it a start that can be made, or found? */
+int lease_check(struct keeper *k, const struct msg *request, struct cay_error *err);
 void lease_init(struct proc *proc, const struct msg *request);
 struct proc *lease_find(struct keeper *k, const char *key);
 /* An EXEC whose key is known: the client gets that process, and nothing is started. */
@@ -218,6 +222,7 @@ void lease_let_go(struct client *client); /* before it has no process any more *
 void lease_set(struct proc *proc, uint64_t ms);
 void lease_pause(struct keeper *k, bool paused);
 void lease_done(struct proc *proc);
+void lease_forget(struct proc *proc); /* its record goes; that its key was used does not */
 
 /* why.c */
 #define WHY_TIMEOUT "timed out"

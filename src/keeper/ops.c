@@ -83,7 +83,7 @@ static void op_exec(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_INVALID, "give a command either as argv or as a shell string");
         return;
     }
-    if (lease_check(msg, &err) < 0) {
+    if (lease_check(k, msg, &err) < 0) {
         client_fail(client, &err);
         return;
     }

@@ -484,7 +484,7 @@ void proc_free(struct proc *proc)
         k->n_ended--;
     timer_clear(&k->loop, &proc->timeout);
     flow_forget(proc);
-    lease_done(proc);
+    lease_forget(proc);
     stdio_done(proc);
     free(proc);
 }

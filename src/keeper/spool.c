@@ -10,6 +10,12 @@
 
 /* Holes are punched in steps of this size, so that a flood costs few calls. */
 #define PUNCH_STEP (256u << 10)
+/* A spool that keeps this much is a ring: its pages are written again and again, which is faster
+ * than new ones and holes. */
+#define RING_MIN (4u << 20)
+/* Beyond what it keeps: what its process has left in its pipes when it ends, for a follower who
+ * needs all that is before it. */
+#define RING_SLACK (2304u << 10)
 
 #ifndef FALLOC_FL_KEEP_SIZE
 #define FALLOC_FL_KEEP_SIZE 1
@@ -23,7 +29,10 @@
 
 void spool_init(struct spool *spool, uint64_t max)
 {
-    *spool = (struct spool){.max = max, .floor = UINT64_MAX, .file = -1};
+    *spool = (struct spool){.max = max,
+                            .floor = UINT64_MAX,
+                            .ring = max >= RING_MIN ? max + RING_SLACK : 0,
+                            .file = -1};
 }
 
 void spool_done(struct spool *spool)
@@ -47,10 +56,23 @@ static int open_unnamed(int dir)
     return fd;
 }
 
-static int write_at(int fd, const char *bytes, size_t size, uint64_t offset)
+/* Where a byte is in the file, and how many follow it there. */
+static off_t place(const struct spool *spool, uint64_t offset, size_t *size)
+{
+    if (!spool->ring)
+        return (off_t)offset;
+    uint64_t at = offset % spool->ring;
+    *size = (size_t)CAY_MIN((uint64_t)*size, spool->ring - at);
+    return (off_t)at;
+}
+
+static int write_at(const struct spool *spool, int fd, const char *bytes, size_t size,
+                    uint64_t offset)
 {
     for (size_t done = 0; done < size;) {
-        ssize_t n = pwrite(fd, bytes + done, size - done, (off_t)(offset + done));
+        size_t part = size - done;
+        off_t at = place(spool, offset + done, &part);
+        ssize_t n = pwrite(fd, bytes + done, part, at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -66,7 +88,7 @@ void spool_spill(struct spool *spool, int dir)
         return;
     autofd int fd = open_unnamed(dir);
     if (fd < 0 ||
-        write_at(fd, spool->memory, (size_t)(spool->end - spool->start), spool->start) < 0)
+        write_at(spool, fd, spool->memory, (size_t)(spool->end - spool->start), spool->start) < 0)
         return;
     free(spool->memory);
     spool->memory = NULL;
@@ -96,7 +118,7 @@ static void advance(struct spool *spool, uint64_t start)
         memmove(spool->memory, spool->memory + (start - spool->start),
                 (size_t)(spool->end - start));
     spool->start = start;
-    if (spool->file >= 0 && start - spool->punched >= PUNCH_STEP) {
+    if (spool->file >= 0 && !spool->ring && start - spool->punched >= PUNCH_STEP) {
         fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)spool->punched,
                   (off_t)(start - spool->punched));
         spool->punched = start;
@@ -104,9 +126,23 @@ static void advance(struct spool *spool, uint64_t start)
     drop_switches(spool);
 }
 
+/* Gives back what a ring has from `from` to its start. */
+static void release(const struct spool *spool, uint64_t from)
+{
+    while (from < spool->start) {
+        size_t part = (size_t)(spool->start - from);
+        off_t at = place(spool, from, &part);
+        fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)part);
+        from += part;
+    }
+}
+
 void spool_trim(struct spool *spool, uint64_t start)
 {
+    uint64_t before = spool->start;
     advance(spool, CAY_MIN(CAY_MIN(start, spool->floor), spool->end));
+    if (spool->file >= 0 && spool->ring)
+        release(spool, before);
 }
 
 bool spool_crowded(const struct spool *spool)
@@ -162,13 +198,16 @@ void spool_append(struct spool *spool, int dir, int stream, const char *bytes, s
             spool->file = open_unnamed(dir);
             spool->punched = spool->start;
         }
-        stored = stored && spool->file >= 0 && write_at(spool->file, bytes, size, spool->end) == 0;
+        stored = stored && spool->file >= 0 &&
+                 write_at(spool, spool->file, bytes, size, spool->end) == 0;
     }
     spool->end += size;
     if (!stored) /* the host's disk is full: what was kept so far would have a hole */
         advance(spool, spool->end);
     else if (spool_size(spool) > spool->max)
-        spool_trim(spool, spool->end - spool->max);
+        advance(spool, CAY_MIN(spool->end - spool->max, spool->floor));
+    if (spool->ring && spool_size(spool) > spool->ring)
+        advance(spool, spool->end - spool->ring);
 }
 
 /* The last switch at or before the offset. */
@@ -199,6 +238,7 @@ size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t
         memcpy(out, spool->memory + (*offset - spool->start), size);
         return size;
     }
-    ssize_t n = pread(spool->file, out, size, (off_t)*offset);
+    off_t from = place(spool, *offset, &size);
+    ssize_t n = pread(spool->file, out, size, from);
     return n > 0 ? (size_t)n : 0;
 }

@@ -165,6 +165,19 @@ def test_a_start_that_failed_leaves_its_key_free(cayd, cayd_make):
     assert cayd.exec(box, argv=["/tmp/prog"], key="k")["stdout"] == "now\n"
 
 
+def test_a_key_whose_process_is_forgotten_runs_nothing(cayd, cayd_make):
+    """The keeper remembers 256 processes that have ended: then the result is lost, and told to be."""
+    box = cayd_make()
+    assert cayd.exec(box, "echo ran >> /tmp/runs", key="first")["exit_code"] == 0
+    with cayd.client() as client:
+        for i in range(260):
+            assert client.post(f"/sandboxes/{box}/exec", {"argv": ["true"], "key": f"k{i}"}).status == 200
+    for route in ("exec", "processes", "processes?follow=true"):
+        answer = cayd.post(f"/sandboxes/{box}/{route}", {"shell": "echo ran >> /tmp/runs", "key": "first"})
+        assert answer.status == 410 and answer.code == "lost", answer
+    assert cayd.exec(box, "cat /tmp/runs")["stdout"] == "ran\n"
+
+
 def test_starts_of_one_key_at_once(cayd, cayd_make):
     box = cayd_make()
     body = {"shell": "echo ran >> /tmp/runs; sleep 0.3; echo out", "key": "k"}

@@ -145,6 +145,7 @@ def test_run_options(both):
               "a=b", "--workdir", "/tmp", "-c", "echo $X; pwd; ulimit -n; df -k /tmp | wc -l")
     both.same("run", "--memory", "1", "--", "true", code=125)
     both.same("run", "--image", "no-such-image", "--", "true", code=125)
+    both.same("create", "--json", "--image", "ubuntu:22.04", code=125)
     both.same("run", "--name", "Bad", "--", "true", code=125)
     both.same("run", "--user", "no-such-user", "--", "true", code=125)
 

@@ -404,7 +404,7 @@ def test_a_reader_that_leaves_lets_the_process_go(daemon, box):
     until(lambda: daemon.cay.run("fs", "stat", box, "/tmp/left").returncode == 0, 30)
 
 
-STUCK = "yes | head -c 20000000; echo the-end >&2; touch /tmp/stuck-%s"
+STUCK = "sleep 0.5; yes | head -c 20000000; echo the-end >&2; touch /tmp/stuck-%s"
 
 
 def rest_of(stream):

@@ -9,8 +9,14 @@ from lib.engine import ROOT
 
 
 def test_example_configuration_loads(cay):
-    done = cay.run("run", "--image", "python:3.11-slim", "--", "true", env={"CAY_CONFIG": str(ROOT / "examples/cay.conf")})
+    done = cay.run("run", "--", "true", env={"CAY_CONFIG": str(ROOT / "examples/cay.conf")})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["ubuntu:22.04", "python:3.12", "node:22", "debian"])
+def test_example_configuration_gives_no_registry_name_to_the_host(cay, name):
+    done = cay.run("run", "--image", name, "--", "true", env={"CAY_CONFIG": str(ROOT / "examples/cay.conf")})
+    assert done.returncode == 125 and f"image '{name}': registry images are not supported yet" in done.stderr
 
 
 def test_make_targets_in_documents_exist():

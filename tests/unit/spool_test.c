@@ -89,6 +89,27 @@ TEST(streams_that_change_all_the_time)
     spool_done(&spool);
 }
 
+TEST(a_ring_keeps_as_much_as_a_file_with_holes)
+{
+    struct spool spool;
+    spool_init(&spool, 5u << 20);
+    add(&spool, 1, 40000000);
+    assert_true(spool.ring > 0);
+    assert_int_equal(spool_size(&spool), 5u << 20);
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    spool.floor = spool.start;
+    add(&spool, 2, 2000000); /* what is left in the pipes of a process that ends */
+    assert_int_equal(spool.start, spool.floor);
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    add(&spool, 1, 20000000); /* and what no ring has room for */
+    assert_int_equal(spool_size(&spool), spool.ring);
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    spool.floor = UINT64_MAX;
+    spool_trim(&spool, spool.end - 1000);
+    assert_int_equal(read_all(&spool, spool.end - 1000), spool.end);
+    spool_done(&spool);
+}
+
 static struct msg output(uint64_t offset, size_t size)
 {
     static const char bytes[64];
@@ -148,6 +169,7 @@ int main(void)
         cmocka_unit_test(the_newest_bytes_are_kept),
         cmocka_unit_test(what_a_follower_needs_is_kept_too),
         cmocka_unit_test(streams_that_change_all_the_time),
+        cmocka_unit_test(a_ring_keeps_as_much_as_a_file_with_holes),
         cmocka_unit_test(missing_bytes_are_an_event),
         cmocka_unit_test(whatever_is_kept_is_no_gap),
         cmocka_unit_test(an_error_ends_it),

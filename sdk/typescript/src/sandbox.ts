@@ -6,7 +6,7 @@ import { orAborted, settled } from "./abort.js";
 import { Invalid, NotFound, TooLarge, Unsupported } from "./errors.js";
 import { Files } from "./files.js";
 import { joined } from "./frames.js";
-import { checkNetworkPolicy, type NetworkPolicy } from "./policy.js";
+import { requireDenyAll, type NetworkPolicy } from "./policy.js";
 import { Process } from "./process.js";
 import { newKey, Run } from "./run.js";
 import type { Transport } from "./transport.js";
@@ -169,8 +169,7 @@ export class Sandbox {
 
   /** "deny-all" is in force always. Other policies are Unsupported in this version, and Invalid if they are none. */
   async setNetwork(policy: NetworkPolicy, { signal }: CallOptions = {}): Promise<void> {
-    checkNetworkPolicy(policy);
-    if (policy !== "deny-all") throw new Unsupported("this version has no network policy but 'deny-all'");
+    requireDenyAll(policy);
     await this.refresh({ signal });
   }
 

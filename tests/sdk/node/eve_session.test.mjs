@@ -322,6 +322,7 @@ test("setNetworkPolicy: deny-all is accepted and is in force", async () => {
 test("setNetworkPolicy: every valid form but deny-all is unsupported, and nothing changes", async () => {
   const forms = [
     "allow-all",
+    "open",
     { allow: ["*.example.org", "github.com"], subnets: { allow: ["10.0.0.0/8"], deny: ["10.1.0.0/16"] } },
     GITHUB,
     { allow: { "example.com": [{ forwardURL: "https://proxy.example/x" }] } },
@@ -334,7 +335,6 @@ test("setNetworkPolicy: every valid form but deny-all is unsupported, and nothin
 
 test("setNetworkPolicy: what is no policy is invalid", async () => {
   const bad = [
-    "open",
     null,
     { allow: "x" },
     { deny: [] },

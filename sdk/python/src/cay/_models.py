@@ -90,8 +90,8 @@ class ExecResult(Exit):
 
     @classmethod
     def made(cls, exit: Exit, stdout: bytes, stderr: bytes) -> ExecResult:
-        text = {"stdout": stdout.decode("utf-8", "replace"), "stderr": stderr.decode("utf-8", "replace")}
-        return cls(**_whole(exit), **text)
+        text, errors = stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+        return cls(**_whole(exit), stdout=text, stderr=errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -472,9 +472,11 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
         while True:
             try:
                 return await self.cay._create_wishing(request, {"idle": IDLE_SECONDS})
+            except Unsupported as error:
+                if error.detail.get("field") != "image":
+                    raise
+                raise SandboxImageUnsupported(error.message, error.detail) from error
             except (Conflict, Denied, NotFound) as error:
-                if isinstance(error, NotFound) and "errno" not in error.detail:
-                    raise SandboxImageUnsupported(error.message) from error
                 if type(error) in handled or not await self._put_aside(error, request, workspace):
                     raise
                 handled.add(type(error))

@@ -20,6 +20,7 @@ import posixpath
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 import cay
 from cay._errors import is_missing
@@ -224,23 +225,22 @@ class CaySandboxBackend:
         """
         if not 0 < timeout_s < math.inf:
             raise ValueError(f"timeout_s must be a number of seconds: {timeout_s!r}")
+        network = unknown.pop("network", None)
         if unknown:
             _log.warning("create: not known, ignored: %s", ", ".join(sorted(unknown)))
-        try:
-            spec: cay.Spec = {
-                "image": image or self._image,
-                "user": self._user,
-                "cwd": self._home,
-                "env": {"HOME": self._home, **(envs or {})},
-                "labels": _labels(metadata or {}),
-                "ttl": timeout_s,
-                "memory": self._memory,
-                "cpus": self._cpus,
-                "output": self._output,
-            }
-            sandbox = self._client._create_wishing(spec, {"output": "64M"})
-        except cay.NotFound as error:  # of the image; those of registries are not part of this version
-            raise cay.Unsupported(error.message, {"field": "image"}) from error
+        spec: cay.Spec = {
+            "image": image or self._image,
+            "user": self._user,
+            "cwd": self._home,
+            "network": cast(Any, network),  # whatever it is: refused unless it is deny-all
+            "env": {"HOME": self._home, **(envs or {})},
+            "labels": _labels(metadata or {}),
+            "ttl": timeout_s,
+            "memory": self._memory,
+            "cpus": self._cpus,
+            "output": self._output,
+        }
+        sandbox = self._client._create_wishing(spec, {"output": "64M"})
         return CaySandboxHandle(sandbox, self._home, self._user)
 
     def close(self) -> None:
