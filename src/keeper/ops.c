@@ -155,7 +155,7 @@ static void op_stdin(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_CONFLICT, why);
     if (!proc || why)
         return;
-    if (!stdio_room(proc)) {
+    if (msg->data.size && !stdio_room(proc)) { /* the end of it needs no room */
         client->held = client->again = true;
         client->feeds = proc;
         return;
@@ -214,6 +214,8 @@ static void op_wait(struct client *client, const struct msg *msg)
     client->mode = CLIENT_WAIT;
     client->proc = proc;
     client->aloof = msg->flags & MSG_F_ALOOF;
+    if (!client->aloof)
+        flow_met(proc); /* who waits for its end does not come for its output first */
     client->timer.fire = on_wait_over;
     if (msg->timeout_ms < UINT64_MAX / 2000)
         timer_set(&client->keeper->loop, &client->timer, cay_after_ms(msg->timeout_ms));

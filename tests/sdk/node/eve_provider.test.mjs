@@ -131,7 +131,7 @@ test("resume is one request, also in another process, and the commands after it 
   const handle = await environment.resume(context, { version: 1, recipe: [] }, json(state));
   assert.deepEqual(requests, [`GET /sandboxes/${state.sandbox}`]);
   assert.equal(await stdout(handle.sandbox, "cat file"), "here");
-  assert.deepEqual(requests.slice(1), [`POST /sandboxes/${state.sandbox}/exec`]);
+  assert.deepEqual(requests.slice(1), [`POST /sandboxes/${state.sandbox}/processes`]);
 });
 
 test("resume fails if the sandbox is gone or has ended, and makes no other", async () => {

@@ -272,7 +272,8 @@ class CaySandboxHandle(SandboxHandle):  # type: ignore[misc]
         if done.timed_out and seconds is not None:
             return ExecResult(stdout=done.stdout, stderr=f"sandbox timeout after {seconds:g}s", exit_code=124,
                               truncated=done.truncated)
-        return ExecResult(stdout=done.stdout, stderr=done.stderr, exit_code=done.exit_code, truncated=done.truncated)
+        return ExecResult(stdout=done.stdout, stderr=done.stderr + done.note, exit_code=done.exit_code,
+                          truncated=done.truncated)
 
     async def stop(self) -> None:
         """Ends its processes with SIGTERM, after a short grace with SIGKILL, and deletes it. Again: nothing happens."""

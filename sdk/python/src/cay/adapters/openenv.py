@@ -121,15 +121,14 @@ class CaySandboxHandle:
             raise ValueError(f"timeout must be a number of seconds, or None for no limit: {timeout!r}")
         done = self._sandbox.exec(_bash(cmd), env=envs, cwd=self._cwd(cwd), timeout=timeout)
         stderr = done.stderr
-        if done.truncated:
-            stderr += "\n[more output than the sandbox keeps: the beginning is missing]"
+        stderr += done.note
         if done.timed_out:
             stderr += f"\n[timed out after {timeout:g}s]"
         return self._result(done.exit_code, done.stdout, stderr)
 
     def start_bg(self, cmd: str, *, envs: Mapping[str, str] | None = None, cwd: str | None = None) -> CayBgJob:
         """Starts a bash command and returns at once. cayd reads its output, so it never blocks on a full pipe."""
-        return CayBgJob(self._sandbox.start(_bash(cmd), env=envs, cwd=self._cwd(cwd)))
+        return CayBgJob(self._sandbox.start(_bash(cmd), env=envs, cwd=self._cwd(cwd), hold=False))
 
     def write_text(self, path: str, content: str) -> None:
         """Makes the directories above it. The file belongs to the user that commands run as.
@@ -188,8 +187,7 @@ class CaySandboxBackend:
     client  a cay.Cay to use instead of host and token; the caller closes it
     image   default of `create`; it must have bash, `user` and `home`
     user    whom commands run as and files belong to; `home` is its home and the default working directory
-    output  how much is kept of what a command prints; `exec` never returns more. None: 64 MiB, or what the operator
-            of cayd allows
+    output  how much is kept of what a background job prints. None: 64 MiB, or what the operator of cayd allows
     """
 
     def __init__(
