@@ -17,7 +17,7 @@ BUSYBOX = "/bin/busybox"
 def rootfs():
     """A small root: a static busybox, an /etc of its own, and nothing else."""
     if not os.path.exists(BUSYBOX):
-        pytest.skip("no busybox")
+        pytest.skip("busybox is not installed (package busybox-static)")
     top = pathlib.Path(tempfile.mkdtemp(prefix="cayr-", dir="/var/tmp"))
     top.chmod(0o755)
     for name in ("bin", "etc", "home/app", "data"):

@@ -29,7 +29,8 @@ def test_make_targets_in_documents_exist():
             assert re.search(rf"^{target}:", makefile, re.M), f"{name}: make {target}"
 
 
-@pytest.mark.parametrize("script", ["quickstart", "tools/install", "tools/unit", "tools/fuzz", "tools/make-archive", "tools/make-sdk", ".ci/run"])
+@pytest.mark.parametrize("script", ["quickstart", "tools/install", "tools/unit", "tools/fuzz", "tools/make-archive", "tools/make-sdk", ".ci/run",
+                                    "tests/fresh/boot", "tests/soak/qemu/guest-init", "tests/soak/qemu/guest-smoke"])
 def test_scripts_parse(script):
     shell = "bash" if script == "quickstart" else "sh"
     subprocess.run([shell, "-n", ROOT / script], check=True)
@@ -40,5 +41,8 @@ def test_quickstart_refuses_what_it_does_not_know():
     assert done.returncode != 0 and "usage" in done.stderr
 
 
-def test_ci_is_quickstart_test():
-    assert "exec ./quickstart test" in (ROOT / ".ci/run").read_text()
+def test_ci_types_the_two_commands_of_the_readme():
+    block = (ROOT / "README.md").read_text().partition("## Start\n")[2].partition("```sh\n")[2].partition("```")[0]
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert len(commands) == 2
+    assert " && exec ".join(commands) in (ROOT / ".ci/run").read_text()
