@@ -6,6 +6,7 @@ DESTDIR ?=
 MESON ?= meson
 NINJA ?= ninja
 V ?= 0
+PACKAGES := libseccomp gnutls sqlite3 jansson libmicrohttpd libcurl cmocka
 MUSL_CC := $(shell command -v musl-gcc 2>/dev/null)
 
 PROG := build/prog
@@ -36,6 +37,19 @@ build/prefix: FORCE
 	@mkdir -p build
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
 
+# Who asks for tests gets all of them: a missing dependency is then an error, and stays one in this build directory.
+# Without that question the unit tests are built where cmocka happens to be.
+build/tests: FORCE
+	@mkdir -p build
+	@wanted=$(if $(filter asan check unit test fuzz soak,$(MAKECMDGOALS)),enabled,$$(cat $@ 2>/dev/null || echo auto)); \
+	echo $$wanted | cmp -s - $@ || echo $$wanted > $@
+
+# A package that was installed, upgraded or removed since the last time: meson has to look again.
+build/packages: FORCE
+	@mkdir -p build
+	@for p in $(PACKAGES); do echo "$$p $$(pkg-config --modversion $$p 2>/dev/null)"; done > $@.new; \
+	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
 # musl is another platform as far as meson is concerned; without it the programs are static with the
 # system's C library, larger and slower to start.
 build/musl.cross: Makefile
@@ -48,33 +62,34 @@ build/musl.cross: Makefile
 	echo "[host_machine]"; echo "system = 'linux'"; \
 	echo "cpu_family = '$$(uname -m)'"; echo "cpu = '$$(uname -m)'"; echo "endian = 'little'"; } > $@
 
-$(PROG)/build.ninja: build/prefix $(if $(MUSL_CC),build/musl.cross)
+$(PROG)/build.ninja: build/prefix build/packages $(if $(MUSL_CC),build/musl.cross)
 	@$(if $(MUSL_CC),,echo "musl-gcc is missing (package musl-tools): the programs will start slower" >&2)
+	@$(if $(MUSL_CC),grep -qs musl.cross $(PROG)/meson-private/cmd_line.txt || rm -rf $(PROG)) # configured without musl
 	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r $(if $(MUSL_CC),--cross-file build/musl.cross) \
 		-Dpart=programs -Dstrip=true -Dprefix='$(PREFIX)' $(PROG) > $(PROG).log 2>&1 || { cat $(PROG).log; exit 1; }
 	@touch $@
 
-$(LIB)/build.ninja: build/prefix
-	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' $(LIB) \
-		> $(LIB).log 2>&1 || { cat $(LIB).log; exit 1; }
+$(LIB)/build.ninja: build/prefix build/packages build/tests
+	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' \
+		-Dtests=$$(cat build/tests) $(LIB) > $(LIB).log 2>&1 || { cat $(LIB).log; exit 1; }
 	@touch $@
 
-$(ASAN)/build.ninja: build/prefix
-	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' \
+$(ASAN)/build.ninja: build/prefix build/packages
+	@[ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' -Dtests=enabled \
 		-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 $(ASAN) \
 		> $(ASAN).log 2>&1 || { cat $(ASAN).log; exit 1; }
 	@touch $@
 
-$(SANE)/build.ninja: build/prefix
+$(SANE)/build.ninja: build/prefix build/packages
 	@mkdir -p build/san; [ -e $@ ] && r=--reconfigure; $(MESON) setup $$r -Dpart=programs -Dprefix='$(PREFIX)' \
 		-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 $(SANE) \
 		> $(SANE).log 2>&1 || { cat $(SANE).log; exit 1; }
 	@touch $@
 
-$(FUZZ)/build.ninja: build/prefix
+$(FUZZ)/build.ninja: build/prefix build/packages
 	@[ -e $@ ] && r=--reconfigure; CC=clang $(MESON) setup $$r -Dpart=library -Dprefix='$(PREFIX)' -Dfuzzers=true \
-		-Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
-		$(FUZZ) > $(FUZZ).log 2>&1 || { cat $(FUZZ).log; exit 1; }
+		-Dtests=enabled -Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,undefined -Db_lundef=false \
+		-Doptimization=1 $(FUZZ) > $(FUZZ).log 2>&1 || { cat $(FUZZ).log; exit 1; }
 	@touch $@
 
 sources: ## bring the file lists of src/*/meson.build up to date
@@ -102,13 +117,13 @@ install: all ## install below PREFIX (/usr/local)
 uninstall: ## remove what install put there
 	@tools/install --remove '$(PREFIX)' '$(DESTDIR)'
 
-check: programs asan ## layers, sizes, format, static analysis, ASan + UBSan unit tests, fuzz corpora
+check: all asan ## layers, sizes, format, static analysis, ASan + UBSan unit tests, fuzz corpora
 	@tools/check
 
 unit: library ## unit tests alone
-	@$(MESON) test -C $(LIB) --no-rebuild --print-errorlogs
+	@tools/unit $(LIB)
 
-test: all asan ## everything: check, unit, integration, security
+test: all asan ## everything: check, unit, integration, security and the other suites
 	@tools/test
 
 fuzz: sources $(FUZZ)/build.ninja ## each fuzz target for FUZZ_SECONDS (60) with libFuzzer
@@ -118,8 +133,12 @@ fuzz: sources $(FUZZ)/build.ninja ## each fuzz target for FUZZ_SECONDS (60) with
 bench: all ## the budgets, side by side with bubblewrap, crun and runc
 	@bench/run
 
-soak: all ## crash rounds and the thousand sandboxes
+soak: all ## crash rounds, and whole suites in an emulated machine with pure cgroup v2 (hours)
 	@tests/soak/run
+	@tests/soak/ends.py --rounds 300
+	@CAY_OOM_ROUNDS=10 python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_oom.py -k nine
+	@CAY_TEST_STREAM=1G python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_streams.py
+	@tests/soak/qemu/run --long
 
 format: ## clang-format in place
 	@clang-format -i $$(find src include tests examples tools bench -name '*.[ch]')

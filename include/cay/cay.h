@@ -143,7 +143,7 @@ enum cay_state {
     CAY_STATE_RUNNING,
     CAY_STATE_PAUSED,
     CAY_STATE_EXITED, /* stopped or killed on request, or by its own hand */
-    CAY_STATE_OOM,    /* its memory limit ended it */
+    CAY_STATE_OOM,    /* its own init was killed for lack of memory */
     CAY_STATE_TTL,    /* its time to live ended */
     CAY_STATE_IDLE,   /* nothing used it for its idle time */
     CAY_STATE_LOST,   /* its keeper died, or the host went down */
@@ -172,7 +172,7 @@ struct cay_stats {
     uint64_t io_read, io_write;
     uint64_t disk, disk_max, inodes, inodes_max;
     uint64_t output, output_max; /* bytes of output kept for later readers; on the host's disk */
-    uint64_t oom_kills;
+    uint64_t oom_kills;          /* commands, and file workers, killed for lack of memory */
 };
 
 /* ---- lifecycle ------------------------------------------------------------------------------- */
@@ -251,7 +251,7 @@ struct cay_exit {
     int exit_code;
     int signal; /* 0 unless a signal ended it */
     bool timed_out;
-    bool oom;       /* the sandbox ran out of memory meanwhile */
+    bool oom;       /* killed with all it started, because the sandbox was out of memory */
     bool truncated; /* some of the output that was asked for was not kept, oldest first */
     uint64_t duration_us, cpu_us, peak_memory;
     char reason[96]; /* why, if it did not end by itself: timed out, its sandbox removed, ... */

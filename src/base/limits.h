@@ -39,8 +39,12 @@
 #define CAY_MAX_ENDED 256
 /* The key of a start, with its NUL: two UUIDs fit. */
 #define CAY_MAX_KEY 65
+/* Keys of forgotten processes that are still refused: a minute's worth of a busy client. */
+#define CAY_MAX_SPENT 16384u
 /* How long a process may live without anybody who stays with it, if it has such a limit. */
 #define CAY_MAX_LEASE_MS 86400000u
+/* Empty cgroups that a keeper has ready for its next commands. */
+#define CAY_MAX_SPARE_GROUPS 16
 /* Output of one process kept in memory before it goes to a file. */
 #define CAY_SPOOL_MEMORY (64u << 10)
 /* Output of all ended processes kept in memory; beyond it the oldest move to files. */

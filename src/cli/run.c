@@ -164,8 +164,11 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
         if (e->timed_out)
             cli_note("timed out after %llu ms; it and all it started were killed",
                      (unsigned long long)(e->duration_us / 1000));
-        else if (e->oom && e->exit_code)
-            cli_note("the sandbox ran out of memory; --memory gives it more");
+        else if (e->oom)
+            cli_note("%s; it and all it started were killed; %s",
+                     e->reason[0] ? e->reason : "out of memory",
+                     strstr(e->reason, "files") ? "remove some files, or give it more --memory"
+                                                : "--memory gives the sandbox more");
         else
             cli_note_end(e);
         return e->exit_code;

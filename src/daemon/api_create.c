@@ -125,9 +125,24 @@ static void go_on(struct creating *c, enum step step)
 
 /* ---- the end of it --------------------------------------------------------------------------- */
 
+/*
+ * The engine's errors do not carry a field. Network and image are the two whose values this version
+ * may not support at all: one that is not given came from the config and is not the caller's, and
+ * what fails later, while it is made, is for reasons of the host.
+ */
+static void name_unsupported(struct creating *c)
+{
+    const struct cay_spec *spec = &c->spec;
+    bool network = spec->network && strcmp(spec->network, "deny-all") != 0;
+    if (c->step != STEP_MAKE && c->r && c->err.code == CAY_E_UNSUPPORTED &&
+        (network || spec->image))
+        snprintf(c->r->field, sizeof(c->r->field), "%s", network ? "network" : "image");
+}
+
 static void fail(struct creating *c, enum audit_action action)
 {
     c->d->metrics.create_failed++;
+    name_unsupported(c);
     journal_note_for(&c->actor, action, &(struct audit_detail){.rule = c->actor.rule}, &c->err);
     if (c->r) {
         c->r->drop = NULL;

@@ -16,7 +16,9 @@
  *   errand.c    requests that a worker answers (jobs.c)
  *   journal.c   the audit log, and the events that are made of it
  *   roster.c    the sandboxes that live, for quotas, metrics and events
+ *   recount.c   commands that an earlier daemon started, for quotas
  *   pool.c      sandboxes made ahead
+ *   remains.c   what is left of those when their daemon or keeper was killed
  *   api_*.c     the handlers, a family each
  *   fronts/     other products' protocols
  */
@@ -31,6 +33,7 @@
 struct server;
 struct jobs;
 struct pool;
+struct remains;
 struct roster;
 struct journal;
 struct tokens;
@@ -51,6 +54,7 @@ struct daemon {
     struct server *server;
     struct jobs *jobs;
     struct pool *pool;
+    struct remains *remains;
     struct roster *roster;
     struct journal *journal;
     struct tokens *tokens;

@@ -98,11 +98,6 @@ struct msg exec_message(const struct exec_body *body, const struct exec_slot *sl
 static bool over_quota(struct request *r, struct cay_error *err)
 {
     struct operator_refusal why = {0};
-    bool counting = r->tenant && r->tenant->counting;
-    if (counting && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT) {
-        cay_fail(err, CAY_E_UNAVAILABLE, "what runs already is still being counted; try again");
-        return true;
-    }
     if (!r->tenant || operator_check_quota(r->d->policy, r->who.tenant, "execs_max",
                                            r->tenant->execs, 1, &why, err) == 0)
         return false;
@@ -202,4 +197,12 @@ void exec_slot_watch(struct exec_slot *slot, pid_t pid)
     vigil->slot = *slot;
     slot->tenant = NULL;
     call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);
+}
+
+void exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid)
+{
+    struct exec_slot slot = {.d = d, .tenant = tenant};
+    snprintf(slot.id, sizeof(slot.id), "%s", id);
+    tenant->execs++;
+    exec_slot_watch(&slot, pid);
 }

@@ -45,5 +45,7 @@ void exec_slot_explain(struct request *r, const struct exec_slot *slot, struct c
 void exec_slot_free(struct exec_slot *slot);
 /* It is given back when this process ends; nobody need wait for that. */
 void exec_slot_watch(struct exec_slot *slot, pid_t pid);
+/* The place of a process that runs already, from now to its end. */
+void exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid);
 
 #endif

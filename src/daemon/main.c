@@ -15,6 +15,7 @@
 #include "daemon/man.h"
 #include "daemon/pool.h"
 #include "daemon/recount.h"
+#include "daemon/remains.h"
 #include "daemon/resolve.h"
 #include "daemon/roster.h"
 #include "daemon/routes.h"
@@ -61,6 +62,7 @@ static const struct opt options[] = {
 
 struct signals {
     struct daemon *d;
+    int fd;
     struct watch watch;
 };
 
@@ -144,7 +146,8 @@ static void on_signal(struct watch *watch, uint32_t events)
     }
 }
 
-static int watch_signals(struct daemon *d, struct signals *signals, struct cay_error *err)
+/* They wait until the loop serves: before that there is nothing to drain. */
+static int take_signals(struct daemon *d, struct signals *signals, struct cay_error *err)
 {
     static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR2};
     sigset_t set;
@@ -153,13 +156,10 @@ static int watch_signals(struct daemon *d, struct signals *signals, struct cay_e
         sigaddset(&set, wanted[i]);
     sigprocmask(SIG_SETMASK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     signals->d = d;
+    signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     signals->watch = (struct watch){.fd = -1, .ready = on_signal};
-    if (fd < 0)
-        return cay_fail_errno(err, errno, "cannot take signals");
-    loop_watch(&d->loop, &signals->watch, fd, EPOLLIN);
-    return 0;
+    return signals->fd < 0 ? cay_fail_errno(err, errno, "cannot take signals") : 0;
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */
@@ -243,10 +243,8 @@ static int open_parts(struct daemon *d, struct cay_error *err)
 {
     if (load_rules(d, err) < 0 || jobs_new(&d->loop, &d->jobs, err) < 0 ||
         journal_open(d, &d->journal, err) < 0 || roster_open(d, &d->roster, err) < 0 ||
-        pool_open(d, &d->pool, err) < 0)
-        return -1;
-    recount(d);
-    if (server_open(d, &d->server, err) < 0)
+        remains_open(d, &d->remains, err) < 0 || recount(d, err) < 0 ||
+        pool_open(d, &d->pool, err) < 0 || server_open(d, &d->server, err) < 0)
         return -1;
     return 0;
 }
@@ -256,6 +254,7 @@ static void close_parts(struct daemon *d)
     server_close(d->server);
     jobs_free(d->jobs); /* what workers are at comes to its end, while all it needs is there */
     pool_close(d->pool);
+    remains_close(d->remains);
     roster_close(d->roster);
     journal_close(d->journal);
     tokens_free(d->tokens);
@@ -291,9 +290,11 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
     autofd int lock = -1;
     int result = lock_state(d, &lock, err);
     if (result == 0)
-        result = watch_signals(d, &signals, err);
+        result = take_signals(d, &signals, err);
     if (result == 0)
         result = open_parts(d, err);
+    if (result == 0)
+        loop_watch(&d->loop, &signals.watch, signals.fd, EPOLLIN);
     if (result == 0) {
         d->phase = DAEMON_SERVING;
         journal_engine(d, AUDIT_STARTED, NULL, NULL, NULL);

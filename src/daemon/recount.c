@@ -1,65 +1,138 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/recount.h"
 
+#include "base/err.h"
 #include "base/util.h"
 #include "daemon/call.h"
 #include "daemon/exec_body.h"
+#include "daemon/log.h"
 #include "daemon/roster.h"
 
 #include <stdio.h>
 
-/* A keeper answers at once; one that does not is not waited for. */
-#define PATIENCE_MS 2000
+/* For all keepers together: one that is stuck must not keep the daemon from serving the others. */
+#define LIMIT_MS 2000
+#define AT_ONCE 32
 
-/* What runs in one sandbox. */
-struct tally {
-    struct call call;
+struct keeper_asked {
+    struct keeper_asked *next;
+    struct counting *counting;
     struct tenant *tenant;
+    struct call call;
+    char id[CAY_MAX_ID];
 };
 
-static void tally_over(struct tally *tally)
+struct counting {
+    struct daemon *d;
+    struct keeper_asked *waiting, *asked;
+    size_t n_asked;
+    struct timer limit;
+};
+
+static void ask_more(struct counting *counting);
+
+static void answered(struct keeper_asked *one)
 {
-    tally->tenant->counting--;
-    call_end(&tally->call);
-    free(tally);
+    struct counting *counting = one->counting;
+    for (struct keeper_asked **at = &counting->asked; *at; at = &(*at)->next)
+        if (*at == one) {
+            *at = one->next;
+            break;
+        }
+    counting->n_asked--;
+    call_end(&one->call);
+    free(one);
+    ask_more(counting);
 }
 
-static void on_message(struct call *call, const struct msg *msg)
+static void on_process(struct call *call, const struct msg *msg)
 {
-    struct tally *tally = call->data;
-    if (msg->type != MSG_PROC) {
-        tally_over(tally);
-        return;
-    }
-    if (!(msg->flags & MSG_F_RUNNING))
-        return;
-    struct exec_slot slot = {.d = call->d, .tenant = tally->tenant};
-    snprintf(slot.id, sizeof(slot.id), "%s", call->id);
-    slot.tenant->execs++;
-    exec_slot_watch(&slot, (pid_t)msg->pid);
+    struct keeper_asked *one = call->data;
+    if (msg->type != MSG_PROC)
+        answered(one); /* the end of the list, or it cannot tell */
+    else if (msg->flags & MSG_F_RUNNING)
+        exec_slot_adopt(one->counting->d, one->tenant, one->id, (pid_t)msg->pid);
 }
 
+/* Nothing runs in one that has ended meanwhile. */
 static void on_lost(struct call *call, const struct cay_error *err)
 {
-    (void)err;
-    tally_over(call->data);
+    struct keeper_asked *one = call->data;
+    if (err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND)
+        log_event(LOG_WARNING, "its commands are not counted", "sandbox", one->id, "error",
+                  err->text);
+    answered(one);
 }
 
-static void count(const char *id, struct tenant *tenant, void *data)
+static const struct call_ops ops = {.message = on_process, .lost = on_lost};
+
+static void ask_more(struct counting *counting)
 {
-    static const struct call_ops ops = {.message = on_message, .lost = on_lost};
-    struct daemon *d = data;
-    if (operator_quota(d->policy, tenant->name)->execs_max == OPERATOR_NO_LIMIT)
-        return;
-    struct tally *tally = calloc(1, sizeof(*tally));
-    if (!tally)
-        return;
-    tally->tenant = tenant;
-    tenant->counting++;
-    call_start(&tally->call, d, id, &(struct msg){.type = OP_PROCS}, PATIENCE_MS, &ops, tally);
+    struct daemon *d = counting->d;
+    while (counting->waiting && counting->n_asked < AT_ONCE) {
+        struct keeper_asked *one = counting->waiting;
+        counting->waiting = one->next;
+        one->next = counting->asked;
+        counting->asked = one;
+        counting->n_asked++;
+        call_start(&one->call, d, one->id, &(struct msg){.type = OP_PROCS}, LIMIT_MS, &ops, one);
+    }
+    if (!counting->asked)
+        d->loop.stop = true;
 }
 
-void recount(struct daemon *d)
+static void on_limit(struct timer *timer)
 {
-    roster_each(d->roster, count, d);
+    container_of(timer, struct counting, limit)->d->loop.stop = true;
+}
+
+static void add(const char *id, struct tenant *tenant, void *data)
+{
+    struct counting *counting = data;
+    struct daemon *d = counting->d;
+    if (operator_quota(d->policy, tenant->name)->execs_max == OPERATOR_NO_LIMIT ||
+        !sandbox_kept(d->cay, id))
+        return;
+    struct keeper_asked *one = calloc(1, sizeof(*one));
+    if (!one) {
+        log_event(LOG_WARNING, "its commands are not counted", "sandbox", id, "error",
+                  "out of memory");
+        return;
+    }
+    one->counting = counting;
+    one->tenant = tenant;
+    snprintf(one->id, sizeof(one->id), "%s", id);
+    one->next = counting->waiting;
+    counting->waiting = one;
+}
+
+/* Those that are left when the time is over. */
+static void give_up(struct keeper_asked *list)
+{
+    for (struct keeper_asked *one; (one = list);) {
+        list = one->next;
+        log_event(LOG_WARNING, "its commands are not counted", "sandbox", one->id, "error",
+                  "its keeper does not answer");
+        call_end(&one->call);
+        free(one);
+    }
+}
+
+int recount(struct daemon *d, struct cay_error *err)
+{
+    struct counting counting = {.d = d};
+    roster_each(d->roster, add, &counting);
+    if (!counting.waiting)
+        return 0;
+    counting.limit.fire = on_limit;
+    timer_set(&d->loop, &counting.limit, cay_after_ms(LIMIT_MS));
+    ask_more(&counting);
+    int result = loop_run(&d->loop);
+    if (result < 0)
+        cay_fail_errno(err, errno, "the event loop failed");
+    d->loop.stop = false;
+    timer_clear(&d->loop, &counting.limit);
+    give_up(counting.asked);
+    give_up(counting.waiting);
+    return result;
 }

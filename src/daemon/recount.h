@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At the start: what runs already takes its place in the quotas, as it did before. */
+/* The commands that an earlier daemon started and that still run, for execs_max. */
 #ifndef CAY_DAEMON_RECOUNT_H
 #define CAY_DAEMON_RECOUNT_H
 
 #include "daemon/daemon.h"
 
-/* Asks the keepers; a tenant's `counting` tells how many have not answered. */
-void recount(struct daemon *d);
+/*
+ * Asks the keepers of all tenants that have such a limit, and returns when they have answered, or
+ * did not for too long. Runs the loop meanwhile: before anybody is served, so that no request can
+ * be permitted that the count would have refused.
+ */
+int recount(struct daemon *d, struct cay_error *err);
 
 #endif

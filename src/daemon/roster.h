@@ -17,9 +17,8 @@ struct tenant {
     uint64_t requests;         /* in flight */
     unsigned large_bodies;     /* of these, with a large body */
     uint64_t sandboxes, memory, cpus, disk;
-    uint64_t ended;    /* records */
-    uint64_t execs;    /* commands that requests wait for or that were started and still run */
-    unsigned counting; /* sandboxes whose commands are not among them yet (recount.c) */
+    uint64_t ended; /* records */
+    uint64_t execs; /* commands that requests wait for or that were started and still run */
     /* creates of the last minute: a bucket that leaks */
     uint64_t creates_us; /* when the bucket was last looked at */
     double creates;

@@ -77,6 +77,7 @@ int spawn_worker(struct init *init, const struct msg *msg, struct cay_error *err
 struct child {
     const struct msg *msg;
     int stdio[3]; /* -1 with a terminal */
+    int tasks;    /* of its v1 memory group; -1 if it was born in it, or there is none */
     int master;   /* -1 without one */
     int status;
 };
@@ -87,6 +88,7 @@ _Noreturn void child_fail(int status, const struct cay_error *err);
  * returned. */
 int child_cut_off(int keep);
 int child_close_from(int first);
+void child_before_init(int more); /* out of memory, this one goes before init */
 void child_unblock_signals(void);
 
 /* warden.c: a process that keeps the command's whole tree below itself (hosts without cgroups). */

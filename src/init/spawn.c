@@ -14,6 +14,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+/* Of one request: standard streams and a memory group. */
+#define MAX_FDS 4
+
 static int open_terminal(const struct msg *msg, struct cay_error *err)
 {
     int number, unlock = 0;
@@ -81,9 +84,9 @@ static pid_t fork_child(struct init *init, const char *cgroup_name, int status,
     return pid;
 }
 
-static void close_all(int (*fds)[3])
+static void close_all(int (*fds)[MAX_FDS])
 {
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < MAX_FDS; i++)
         close_fd(&(*fds)[i]);
 }
 
@@ -116,11 +119,14 @@ static int start(struct init *init, struct proc *proc, struct child *child, stru
 static int spawn(struct init *init, enum proc_kind kind, const struct msg *msg, size_t n_fds,
                  struct cay_error *err)
 {
-    struct child child = {.msg = msg, .stdio = {-1, -1, -1}};
-    __attribute__((cleanup(close_all))) int fds[3] = {-1, -1, -1};
-    if (take_fds(init, fds, n_fds, err) < 0)
+    struct child child = {.msg = msg, .stdio = {-1, -1, -1}, .tasks = -1};
+    __attribute__((cleanup(close_all))) int fds[MAX_FDS] = {-1, -1, -1, -1};
+    bool tasks = kind == PROC_COMMAND && msg->flags & MSG_F_TASKS;
+    if (take_fds(init, fds, n_fds + tasks, err) < 0)
         return -1;
-    memcpy(child.stdio, fds, sizeof(fds));
+    memcpy(child.stdio, fds, n_fds * sizeof(*fds));
+    if (tasks)
+        child.tasks = fds[n_fds];
     struct proc *proc = proc_new(init, kind, msg->tag, err);
     if (!proc)
         return -1;

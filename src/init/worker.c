@@ -21,6 +21,8 @@
 
 /* Frames are gathered up to here: a listing is a few large sends, not thousands of small ones. */
 #define BATCH (32u << 10)
+/* After all commands, which have twice that. */
+#define WORKER_SCORE 50
 
 int fs_flush(struct worker *worker, struct cay_error *err)
 {
@@ -160,6 +162,7 @@ _Noreturn void worker_run(const struct msg *msg, int sock, int status)
         child_fail(status, &err);
     }
     child_unblock_signals();
+    child_before_init(WORKER_SCORE);
     set_limits();
     if (settle(msg, &err) < 0)
         child_fail(4, &err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making and removing the control groups of one sandbox. What differs between v2 and hybrid is in
- * tables of file names; the code is the same. cgroup_control.c steers what runs in them,
- * cgroup_stats.c reads numbers, cgroup_host.c looks at the host.
+ * tables of file names; the code is the same. cgroup_exec.c makes those of commands, cgroup_leaf.c
+ * has what v2 needs for that, cgroup_control.c steers what runs in them, cgroup_stats.c reads
+ * numbers, cgroup_host.c looks at the host.
  */
 #include "jail/cgroup.h"
 
@@ -38,7 +39,6 @@ struct limit_file {
 static const struct limit_file limits_v2[] = {
     {CGROUP_MEMORY, "memory.max", VALUE_MEMORY, NULL, VALUE_MEMORY, false},
     {CGROUP_MEMORY, "memory.swap.max", VALUE_TEXT, "0", VALUE_MEMORY, true},
-    {CGROUP_MEMORY, "memory.oom.group", VALUE_TEXT, "1", VALUE_MEMORY, true},
     {CGROUP_PIDS, "pids.max", VALUE_PIDS, NULL, VALUE_PIDS, false},
     {CGROUP_CPU, "cpu.max", VALUE_QUOTA_PERIOD, NULL, VALUE_QUOTA, false},
     {CGROUP_UNIFIED, "cgroup.max.descendants", VALUE_TEXT, "4096", VALUE_TEXT, true},
@@ -128,6 +128,7 @@ static void forget(struct cgroup *cg)
 {
     for (int part = 0; part < CGROUP_PARTS; part++)
         cg->base[part] = cg->dir[part] = cg->tasks[part] = -1;
+    cg->leaf = cg->space = cg->move = -1;
 }
 
 /* Controllers mounted together share their directory; only the first of them owns it. */
@@ -240,6 +241,8 @@ int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits 
         cay_fail_errno(err, errno, "cannot give control group %s to uid %u", id, (unsigned)owner);
         goto undo;
     }
+    if (cgroup_leaf_make(&cg, &host, err) < 0)
+        goto undo;
     *out = cg;
     return 0;
 undo:
@@ -332,14 +335,6 @@ int cgroup_enter_self(const struct cgroup *cg)
     return cgroup_enter_tasks(tasks, cgroup_tasks(cg, tasks));
 }
 
-void cgroup_entered(struct cgroup *cg)
-{
-    if (cg->kind == CGROUP_NONE)
-        return;
-    for (int part = 0; part < CGROUP_PARTS; part++)
-        close_fd(&cg->tasks[part]);
-}
-
 void cgroup_done(struct cgroup *cg)
 {
     if (cg->kind == CGROUP_NONE)
@@ -349,6 +344,9 @@ void cgroup_done(struct cgroup *cg)
         close_fd(&cg->dir[part]);
         close_fd(&cg->base[part]);
     }
+    close_fd(&cg->leaf);
+    close_fd(&cg->space);
+    close_fd(&cg->move);
     cg->kind = CGROUP_NONE;
 }
 
@@ -375,7 +373,7 @@ static int remove_parts(struct cgroup *cg)
             continue;
         if (unlinkat(cg->base[part], cg->id, AT_REMOVEDIR) == 0 || errno == ENOENT)
             continue;
-        if (part == CGROUP_UNIFIED && cg->dir[part] >= 0 && !failed) {
+        if ((part == CGROUP_MEMORY || (part == CGROUP_UNIFIED && !failed)) && cg->dir[part] >= 0) {
             (void)cgroup_each_child(cg->dir[part], remove_child, &depth);
             if (unlinkat(cg->base[part], cg->id, AT_REMOVEDIR) == 0 || errno == ENOENT)
                 continue;

@@ -7,10 +7,13 @@
  * Layout, with BASE = "cay" or $CAY_CGROUP, which stays when its last sandbox goes:
  *   v2      <parent>/BASE/<id>/          all controllers; <parent> is /sys/fs/cgroup as root, else
  *                                        the nearest delegated ancestor of our own cgroup
- *           <parent>/BASE/<id>/<exec>/   no controllers: only membership, kill, cpu time
+ *           <parent>/BASE/<id>/init/     init and its file workers
+ *           <parent>/BASE/<id>/<exec>/   memory, without a limit of its own: the kernel kills it as
+ *                                        a whole; membership, kill, cpu time
  *   hybrid  /sys/fs/cgroup/unified/BASE/<id>/[<exec>/]   kill, freeze, events, cpu time
  *           /sys/fs/cgroup/<controller>/BASE/<id>/       limits and numbers (memory, pids, cpu,
  *                                                        blkio)
+ *           /sys/fs/cgroup/memory/BASE/<id>/<exec>/      whose processes were killed for memory
  *
  * Invariants: the sandbox owns nothing here but the `cgroup.procs` files that init needs for
  * CLONE_INTO_CGROUP below <id>; limits and directories are the keeper's. Every process of the
@@ -60,6 +63,9 @@ struct cgroup {
     int base[CGROUP_PARTS];  /* BASE, O_PATH; -1: no such part */
     int dir[CGROUP_PARTS];   /* <id> */
     int tasks[CGROUP_PARTS]; /* v1 `tasks`, writable, until cgroup_entered */
+    int leaf;                /* v2: <id>/init, O_PATH */
+    int space;               /* v2 as root: init's cgroup namespace, until cgroup_entered */
+    int move;                /* v2 rootless: `cgroup.procs` of the leaf, until cgroup_entered */
 };
 
 /*
@@ -80,8 +86,12 @@ int cgroup_begin(struct cgroup *out, const char *id, const struct cgroup_limits 
 int cgroup_finish(struct cgroup *cg, struct cay_error *err);
 /* Other limits than it was made with. What had no cpu limit cannot get one, nor lose it. */
 int cgroup_adjust(struct cgroup *cg, const struct cgroup_limits *limits, struct cay_error *err);
-/* Borrowed: the v2 directory, for CLONE_INTO_CGROUP; -1 when there is none. */
+/* Borrowed: the v2 directory, below which are those of commands; -1 when there is none. */
 int cgroup_dir(const struct cgroup *cg);
+/* Borrowed: where init is born (CLONE_INTO_CGROUP); -1 when there is none. */
+int cgroup_birth(const struct cgroup *cg);
+/* Borrowed: the cgroup namespace that init is to be born with; -1: it makes its own. */
+int cgroup_space(const struct cgroup *cg);
 /*
  * Owned: a read-only view of the v2 directory with no way up, for init. CLONE_INTO_CGROUP works
  * through it and nothing else does: no file opens for writing, `..` is itself. -1 (EPERM) without
@@ -97,18 +107,30 @@ int cgroup_enter_self(const struct cgroup *cg);
 /* The same for a child that was cloned before cgroup_finish: the descriptors are sent to it. */
 size_t cgroup_tasks(const struct cgroup *cg, int out[CGROUP_PARTS]);
 int cgroup_enter_tasks(const int *tasks, size_t n);
-/* In the parent, once the child has entered: closes what only cgroup_enter_self needs. */
-void cgroup_entered(struct cgroup *cg);
+/* In the child, after that: makes its cgroup namespace and moves to where init lives, unless it was
+ * born with the one and in the other. */
+int cgroup_settle_self(const struct cgroup *cg);
+/* In the parent, once the child has settled: closes what only the child needs, and completes what
+ * could not be done before. */
+int cgroup_entered(struct cgroup *cg, struct cay_error *err);
 
-/* One group for each exec; `name` is a file name. */
+/* One group for each exec; `name` is a file name. It can be used again when it is empty. */
 int cgroup_exec_create(struct cgroup *cg, const char *name);
 int cgroup_exec_remove(struct cgroup *cg,
                        const char *name); /* EBUSY while populated; missing is fine */
+/*
+ * Owned: `tasks` of its v1 memory group, which the exec's first process enters by writing 0; -1 on
+ * v2, where it is born in it. Whoever has this can move processes of his own pid namespace into the
+ * group: init could do that anyway, and no limit is in it.
+ */
+int cgroup_exec_tasks(const struct cgroup *cg, const char *name);
 int cgroup_exec_kill(struct cgroup *cg, const char *name);
 /* To every process that is in it, at most once each. Processes that come meanwhile
  * may be missed. */
 int cgroup_exec_signal(struct cgroup *cg, const char *name, int sig);
+/* Both are false if it cannot be read. */
 bool cgroup_exec_populated(struct cgroup *cg, const char *name);
+bool cgroup_exec_empty(struct cgroup *cg, const char *name);
 /* CPU time of the exec's whole tree, also of processes that nobody reaped yet. */
 int cgroup_exec_cpu(struct cgroup *cg, const char *name, uint64_t *us);
 
@@ -120,12 +142,15 @@ bool cgroup_populated(const struct cgroup *cg);
 
 /* Sets cpu, memory, pids, io and oom fields, leaves the rest; what cannot be read is 0. */
 int cgroup_stats(const struct cgroup *cg, struct cay_stats *out);
-uint64_t cgroup_oom_kills(
-    const struct cgroup *cg); /* 0 or not; v2 counts a victim twice (oom.group) */
+/* Processes killed for memory: of init and its workers; of an exec. */
+uint64_t cgroup_oom_kills(const struct cgroup *cg);
+uint64_t cgroup_exec_oom_kills(const struct cgroup *cg, const char *name);
 uint64_t cgroup_memory(const struct cgroup *cg); /* used now, 0 if unknown */
+uint64_t cgroup_shmem(const struct cgroup *cg);  /* of that: files in memory, and shared memory */
 /*
- * Owned: becomes readable (8 bytes) when the sandbox runs out of memory, so that the keeper kills
- * all of it. -1 with ENOTSUP on v2, where memory.oom.group makes the kernel do just that.
+ * Owned: becomes readable (8 bytes) when the sandbox runs out of memory, right before the kernel
+ * kills one process: the keeper then kills the rest of that exec. -1 with ENOTSUP on v2, where
+ * memory.oom.group makes the kernel do just that.
  */
 int cgroup_oom_eventfd(const struct cgroup *cg);
 

@@ -80,24 +80,29 @@ int cgroup_wait_event(const struct cgroup *cg, const char *line, int timeout_ms)
     return -1;
 }
 
-static bool is_populated(const struct cgroup *cg, const char *name)
+static bool says(const struct cgroup *cg, const char *name, const char *line)
 {
     char path[CAY_MAX_ID + 32];
     if (!exec_ok(cg, name))
         return false;
     autofd int events =
         openat(cg->dir[CGROUP_UNIFIED], file_of(name, "cgroup.events", path), O_RDONLY | O_CLOEXEC);
-    return events >= 0 && read_event(events, "populated 1") > 0;
+    return events >= 0 && read_event(events, line) > 0;
 }
 
 bool cgroup_populated(const struct cgroup *cg)
 {
-    return is_populated(cg, NULL);
+    return says(cg, NULL, "populated 1");
 }
 
 bool cgroup_exec_populated(struct cgroup *cg, const char *name)
 {
-    return exec_ok(cg, name) && is_populated(cg, name);
+    return says(cg, name, "populated 1");
+}
+
+bool cgroup_exec_empty(struct cgroup *cg, const char *name)
+{
+    return says(cg, name, "populated 0");
 }
 
 /* The next pid of cgroup.procs; 0 at the end. */
@@ -260,29 +265,4 @@ int cgroup_freeze(struct cgroup *cg, bool frozen)
     if (cay_write_file_at(cg->dir[CGROUP_UNIFIED], "cgroup.freeze", frozen ? "1" : "0") < 0)
         return -1;
     return cgroup_wait_event(cg, frozen ? "frozen 1" : "frozen 0", WAIT_FROZEN_MS);
-}
-
-/* ---- execs ----------------------------------------------------------------------------------- */
-
-int cgroup_exec_create(struct cgroup *cg, const char *name)
-{
-    char path[CAY_MAX_ID + 32];
-    if (!exec_ok(cg, name))
-        return -1;
-    int dir = cg->dir[CGROUP_UNIFIED];
-    if (mkdirat(dir, name, 0755) < 0)
-        return -1;
-    if (cgroup_give_procs(cg, dir, file_of(name, "cgroup.procs", path)) == 0)
-        return 0;
-    int saved = errno;
-    unlinkat(dir, name, AT_REMOVEDIR);
-    errno = saved;
-    return -1;
-}
-
-int cgroup_exec_remove(struct cgroup *cg, const char *name)
-{
-    if (!exec_ok(cg, name))
-        return -1;
-    return unlinkat(cg->dir[CGROUP_UNIFIED], name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
 }

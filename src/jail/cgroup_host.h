@@ -35,4 +35,9 @@ int cgroup_each_child(int dir, int (*each)(int dir, const char *name, void *data
 /* Lets the sandbox's root put processes into the group whose cgroup.procs is at `path`. */
 int cgroup_give_procs(const struct cgroup *cg, int dir, const char *path);
 
+/* cgroup_leaf.c: v2, once the sandbox's group is there; nothing to do on hybrid hosts. */
+int cgroup_leaf_make(struct cgroup *cg, const struct cgroup_host *host, struct cay_error *err);
+/* cgroup_exec.c: who runs out of memory in the group <name> dies together with all of it. */
+int cgroup_exec_oom_group(int dir, const char *name);
+
 #endif

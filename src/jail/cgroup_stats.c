@@ -35,7 +35,6 @@ static const struct number numbers_v2[] = {
     {CGROUP_UNIFIED, "cpu.stat", FORM_KEYED, "system_usec", FIELD(cpu_system_us)},
     {CGROUP_UNIFIED, "memory.current", FORM_NUMBER, NULL, FIELD(memory)},
     {CGROUP_UNIFIED, "memory.peak", FORM_NUMBER, NULL, FIELD(memory_peak)},
-    {CGROUP_UNIFIED, "memory.events", FORM_KEYED, "oom_kill", FIELD(oom_kills)},
     {CGROUP_UNIFIED, "pids.current", FORM_NUMBER, NULL, FIELD(pids)},
     {CGROUP_UNIFIED, "io.stat", FORM_SUM, "rbytes=", FIELD(io_read)},
     {CGROUP_UNIFIED, "io.stat", FORM_SUM, "wbytes=", FIELD(io_write)},
@@ -48,7 +47,6 @@ static const struct number numbers_hybrid[] = {
     {CGROUP_UNIFIED, "cpu.stat", FORM_KEYED, "system_usec", FIELD(cpu_system_us)},
     {CGROUP_MEMORY, "memory.usage_in_bytes", FORM_NUMBER, NULL, FIELD(memory)},
     {CGROUP_MEMORY, "memory.max_usage_in_bytes", FORM_NUMBER, NULL, FIELD(memory_peak)},
-    {CGROUP_MEMORY, "memory.oom_control", FORM_KEYED, "oom_kill", FIELD(oom_kills)},
     {CGROUP_PIDS, "pids.current", FORM_NUMBER, NULL, FIELD(pids)},
     {CGROUP_IO, "blkio.throttle.io_service_bytes_recursive", FORM_SUM, " Read ", FIELD(io_read)},
     {CGROUP_IO, "blkio.throttle.io_service_bytes_recursive", FORM_SUM, " Write ", FIELD(io_write)},
@@ -110,6 +108,7 @@ int cgroup_stats(const struct cgroup *cg, struct cay_stats *out)
         }
         *(uint64_t *)((char *)out + table[i].field) = parse(text, table[i].form, table[i].key);
     }
+    out->oom_kills = cgroup_oom_kills(cg);
     out->memory_max = cg->limits.memory;
     out->pids_max = cg->limits.pids;
     return 0;
@@ -127,9 +126,46 @@ static uint64_t read_one(const struct cgroup *cg, size_t field)
     return 0;
 }
 
+/* Counts of a v1 group are its own; in v2 they are those below it too, but leaves have none. */
+static uint64_t read_oom_kills(int dir, const char *path)
+{
+    char text[4096];
+    return cay_read_file_at(dir, path, text, sizeof(text)) < 0
+               ? 0
+               : parse(text, FORM_KEYED, "oom_kill");
+}
+
 uint64_t cgroup_oom_kills(const struct cgroup *cg)
 {
-    return read_one(cg, FIELD(oom_kills));
+    switch (cg->kind) {
+    case CGROUP_V2:
+        return read_oom_kills(cg->leaf, "memory.events");
+    case CGROUP_HYBRID:
+        return read_oom_kills(cg->dir[CGROUP_MEMORY], "memory.oom_control");
+    case CGROUP_NONE:
+        break;
+    }
+    return 0;
+}
+
+uint64_t cgroup_exec_oom_kills(const struct cgroup *cg, const char *name)
+{
+    char path[CAY_MAX_ID + 48];
+    bool v2 = cg->kind == CGROUP_V2;
+    if (cg->kind == CGROUP_NONE)
+        return 0;
+    snprintf(path, sizeof(path), "%s/%s", name, v2 ? "memory.events" : "memory.oom_control");
+    return read_oom_kills(cg->dir[v2 ? CGROUP_UNIFIED : CGROUP_MEMORY], path);
+}
+
+uint64_t cgroup_shmem(const struct cgroup *cg)
+{
+    char text[8192];
+    bool v2 = cg->kind == CGROUP_V2;
+    if (cg->kind == CGROUP_NONE || cay_read_file_at(cg->dir[v2 ? CGROUP_UNIFIED : CGROUP_MEMORY],
+                                                    "memory.stat", text, sizeof(text)) < 0)
+        return 0;
+    return parse(text, FORM_KEYED, v2 ? "shmem" : "total_shmem");
 }
 
 uint64_t cgroup_memory(const struct cgroup *cg)

@@ -88,7 +88,7 @@ static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees 
  * rootless there is none, see rootfs_cgroup), and the v1 groups to enter. The cgroup namespace
  * comes last: its root is where we are.
  */
-static int enter_cgroups(struct wires *wires, struct cay_error *err)
+static int enter_cgroups(const struct jail_plan *plan, struct wires *wires, struct cay_error *err)
 {
     int fds[CGROUP_PARTS + 2];
     size_t n = 0, used = 0;
@@ -100,7 +100,7 @@ static int enter_cgroups(struct wires *wires, struct cay_error *err)
         wires->cgroup = fds[used++];
     if (cgroup_enter_tasks(fds + used, n - used) < 0)
         return cay_fail_errno(err, errno, "cannot enter the sandbox's cgroups");
-    if (unshare(CLONE_NEWCGROUP) < 0)
+    if (cgroup_settle_self(plan->cgroup) < 0)
         return cay_fail_errno(err, errno, "cannot make a cgroup namespace");
     return 0;
 }
@@ -172,7 +172,7 @@ static int build(const struct jail_plan *plan, struct wires *wires, struct cay_e
     if (recv_trees(wires->sync[1], plan, &trees, err) < 0 || join_namespaces(plan, err) < 0 ||
         rootfs_build(plan, &trees, &root, err) < 0 || pseudo_mount(plan, &root, err) < 0 ||
         rootfs_binds(plan, &trees, &root, err) < 0 || rootfs_pivot(&root, err) < 0 ||
-        enter_cgroups(wires, err) < 0 || pseudo_close(plan, &root, err) < 0)
+        enter_cgroups(plan, wires, err) < 0 || pseudo_close(plan, &root, err) < 0)
         return -1;
     const int told[] = {root.disk, root.meminfo, root.cpuinfo};
     size_t n = root.meminfo < 0 ? 1 : root.cpuinfo < 0 ? 2 : 3;
@@ -261,17 +261,70 @@ static pid_t clone_as_owner(const struct jail_plan *plan, const struct sys_clone
     return pid;
 }
 
+/* What a helper that clones in our place tells us. */
+struct birth {
+    pid_t pid;
+    int pidfd, eno;
+};
+
+/*
+ * In the helper, which lives where init is to live: it takes the cgroup namespace that was made for
+ * init, and init inherits both. As our child (CLONE_PARENT), not the helper's.
+ */
+static pid_t bear(const struct jail_plan *plan, struct birth *birth)
+{
+    const struct sys_clone_args args = {
+        .flags = NAMESPACES | CLONE_PIDFD | CLONE_PARENT,
+        .pidfd = (uint64_t)(uintptr_t)&birth->pidfd,
+    };
+    pid_t pid =
+        setns(cgroup_space(plan->cgroup), CLONE_NEWCGROUP) < 0 ? -1 : clone_as_owner(plan, &args);
+    if (pid == 0)
+        return 0;
+    birth->eno = errno;
+    birth->pid = pid;
+    _exit(0);
+}
+
+/* Neither can we be in that namespace and clone into it from outside, nor may init enter it. */
+static pid_t clone_by_helper(const struct jail_plan *plan, int *pidfd)
+{
+    struct sys_clone_args args = {
+        .flags = CLONE_INTO_CGROUP | CLONE_FILES,
+        .exit_signal = SIGCHLD,
+        .cgroup = (uint64_t)cgroup_birth(plan->cgroup),
+    };
+    struct birth *birth =
+        mmap(NULL, sizeof(*birth), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (birth == MAP_FAILED)
+        return -1;
+    *birth = (struct birth){-1, -1, ECHILD};
+    pid_t helper = sys_clone3(&args);
+    if (helper == 0)
+        return bear(plan, birth);
+    if (helper < 0)
+        birth->eno = errno;
+    while (helper > 0 && waitpid(helper, NULL, 0) < 0 && errno == EINTR)
+        ;
+    const struct birth told = *birth;
+    munmap(birth, sizeof(*birth));
+    *pidfd = told.pidfd;
+    errno = told.eno;
+    return told.pid;
+}
+
 static int clone_child(const struct jail_plan *plan, struct wires *wires, struct jail *out,
                        struct cay_error *err)
 {
-    int dir = cgroup_dir(plan->cgroup);
+    int dir = cgroup_birth(plan->cgroup);
     struct sys_clone_args args = {
         .flags = NAMESPACES | CLONE_PIDFD | (dir >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (uint64_t)(uintptr_t)&out->pidfd,
         .exit_signal = SIGCHLD,
         .cgroup = dir >= 0 ? (uint64_t)dir : 0,
     };
-    out->pid = clone_as_owner(plan, &args);
+    out->pid = cgroup_space(plan->cgroup) >= 0 ? clone_by_helper(plan, &out->pidfd)
+                                               : clone_as_owner(plan, &args);
     if (out->pid == 0)
         child(plan, wires);
     if (out->pid > 0)
@@ -436,8 +489,9 @@ int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error 
         else if (!has_failed(wires.sync[0], err))
             cay_fail_copy(err, ours.code, ours.sys_errno, ours.text);
     }
+    if (result == 0)
+        result = cgroup_entered(plan->cgroup, err);
     if (result == 0) {
-        cgroup_entered(plan->cgroup);
         jail.sock = steal_fd(&wires.init[0]);
         *out = jail;
         goto done;

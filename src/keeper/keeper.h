@@ -8,6 +8,8 @@
  *   life.c    states, timers, the end
  *   link.c    the wire to init
  *   proc.c    processes: start, exit, kill
+ *   group.c   their cgroups
+ *   oom.c     the one that ran out of memory
  *   lease.c   starts that can be repeated, and the end of what nobody stays with
  *   why.c     why they did not end by themselves
  *   stdio.c   what goes into and comes out of them
@@ -43,18 +45,25 @@ struct pipe_end {
     int stream; /* 1, 2; the master of a terminal is 1 */
 };
 
+struct group {
+    uint32_t number;    /* names it */
+    int tasks;          /* hybrid: see cgroup_exec_tasks; -1 on v2 */
+    uint64_t oom_kills; /* that were there when last looked */
+    bool killed;        /* as a whole: not to be used again */
+};
+
 struct proc {
     struct keeper *keeper;
     struct proc *next;
     enum proc_state state;
     pid_t pid;                        /* as the sandbox counts; 0 while starting */
     uint32_t tag;                     /* of the INIT_SPAWN */
-    uint32_t group;                   /* names its cgroup */
     bool pty, timed_out, oom, killed; /* killed: by its timer */
     bool last;                        /* the sandbox ends with it */
-    bool grouped;                     /* has a cgroup of its own */
-    bool lingering;                   /* ended, but its cgroup still has processes */
-    bool stopped;                     /* its output is not read: a follower lags */
+    bool grouped;                     /* has a cgroup of its own: */
+    struct group group;
+    bool lingering;   /* ended, but its cgroup still has processes */
+    bool stopped;     /* its output is not read: a follower lags */
     uint64_t awaited; /* hold: the offset at which somebody is expected; UINT64_MAX: nobody */
     struct timer hold;
     struct pipe_end out, err;
@@ -67,6 +76,7 @@ struct proc {
     struct client *starter; /* waits for STARTED */
     uint64_t started_us, started_ms, ended_us, deadline_us;
     int exit_code, signal;
+    char oom_text[96];
     uint64_t cpu_us, peak_memory;
     char command[256];
     const char *why; /* it did not end by itself; NULL: it did, or runs */
@@ -156,11 +166,14 @@ struct keeper {
     char boot_id[40];
     uint64_t paused_us; /* when it was paused */
     uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
-    uint64_t oom_seen;
+    uint64_t oom_seen, oom_kills; /* of init and its workers, at first; commands since then */
+    int oom_looks;
     uint32_t running, next_tag, next_group;
-    bool spare_group; /* the cgroup named next_group is there already */
+    struct group spare[CAY_MAX_SPARE_GROUPS]; /* empty ones */
+    size_t n_spare;
     struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer,
         link_timer;
+    struct timer oom_timer;
     int retries;
 
     struct chan init;
@@ -169,6 +182,8 @@ struct keeper {
 
     struct proc *procs; /* oldest first */
     size_t n_ended;
+    uint64_t *spent; /* of the keys of processes that are forgotten: CAY_MAX_SPENT, in a ring */
+    size_t next_spent;
     struct client *clients, *creator; /* creator: only good until the loop runs */
     size_t n_clients;
     struct cay_buf scratch; /* a message on its way out */
@@ -203,15 +218,14 @@ void proc_abandoned(struct proc *proc);
 struct proc *proc_find(struct keeper *k, pid_t pid);
 struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
 void proc_kill_tree(struct proc *proc, int signal);
-void proc_name(const struct proc *proc, char out[16]); /* of its cgroup */
 void proc_resumed(struct proc *proc, uint64_t paused_us);
-void proc_prepare(struct keeper *k); /* makes the next one's cgroup ahead of time */
-void proc_warm(struct keeper *k);    /* parked: the first start will be as fast as a second one */
-void proc_sweep(struct keeper *k);   /* removes empty cgroups of ended ones */
+void proc_warm(struct keeper *k);  /* parked: the first start will be as fast as a second one */
+void proc_sweep(struct keeper *k); /* gives empty cgroups of ended ones back */
 void proc_free(struct proc *proc);
 
 /* lease.c */
-int lease_check(const struct msg *request, struct cay_error *err);
+/* Is it a start that can be made, or found? */
+int lease_check(struct keeper *k, const struct msg *request, struct cay_error *err);
 void lease_init(struct proc *proc, const struct msg *request);
 struct proc *lease_find(struct keeper *k, const char *key);
 /* An EXEC whose key is known: the client gets that process, and nothing is started. */
@@ -222,6 +236,7 @@ void lease_let_go(struct client *client); /* before it has no process any more *
 void lease_set(struct proc *proc, uint64_t ms);
 void lease_pause(struct keeper *k, bool paused);
 void lease_done(struct proc *proc);
+void lease_forget(struct proc *proc); /* its record goes; that its key was used does not */
 
 /* why.c */
 #define WHY_TIMEOUT "timed out"
@@ -233,6 +248,19 @@ void lease_done(struct proc *proc);
 #define WHY_STOPPED "the sandbox was stopped"
 void why_set(struct proc *proc, const char *text); /* before it is killed; static text */
 void why_ended(struct proc *proc);                 /* its exit is known */
+/* group.c */
+void group_name(const struct group *group, char out[16]);
+void group_prepare(struct keeper *k); /* makes the next one ahead of time */
+int group_take(struct proc *proc, struct cay_error *err);
+/* False while there are processes in it; `dying`: what is in it is just about to end. */
+bool group_give(struct proc *proc, bool dying);
+void group_drop(struct proc *proc); /* for good */
+
+/* oom.c */
+void oom_watch(struct keeper *k);
+bool oom_took_init(struct keeper *k); /* init is dead: was it that? */
+void oom_mark(struct proc *proc);     /* if its group was hit: all of it dies */
+void oom_exited(struct proc *proc);   /* init said how; this may know better */
 
 /* stdio.c */
 void stdio_init(struct proc *proc);

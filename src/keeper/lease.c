@@ -51,9 +51,42 @@ static unsigned __int128 fingerprint(const struct msg *request)
     return sum;
 }
 
-int lease_check(const struct msg *request, struct cay_error *err)
+/* Of a key alone; 0 stands for none. */
+static uint64_t digest(const char *key)
 {
-    if (request->name && parse_key(request->name, err) < 0)
+    unsigned __int128 sum = FNV_BASIS;
+    mix(&sum, 'k', key);
+    uint64_t half = (uint64_t)(sum >> 64) ^ (uint64_t)sum;
+    return half ? half : 1;
+}
+
+static bool is_spent(const struct keeper *k, const char *key)
+{
+    uint64_t wanted = digest(key);
+    for (size_t i = 0; i < CAY_MAX_SPENT && k->spent[i]; i++)
+        if (k->spent[i] == wanted)
+            return true;
+    return false;
+}
+
+/* Never a second run: a process that is forgotten leaves its key behind, in memory that is there
+ * from the first key on and costs what is used of it. */
+static int check_key(struct keeper *k, const char *key, struct cay_error *err)
+{
+    if (parse_key(key, err) < 0)
+        return -1;
+    if (!k->spent && !(k->spent = calloc(CAY_MAX_SPENT, sizeof(*k->spent))))
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    if (is_spent(k, key))
+        return cay_fail(
+            err, CAY_E_LOST,
+            "the command with the key '%s' has run, and its result is not kept any more", key);
+    return 0;
+}
+
+int lease_check(struct keeper *k, const struct msg *request, struct cay_error *err)
+{
+    if (request->name && check_key(k, request->name, err) < 0)
         return -1;
     if (request->ttl_ms > CAY_MAX_LEASE_MS)
         return cay_fail(err, CAY_E_INVALID, "a lease of more than a day");
@@ -202,4 +235,14 @@ void lease_pause(struct keeper *k, bool paused)
 void lease_done(struct proc *proc)
 {
     timer_clear(&proc->keeper->loop, &proc->lease_timer);
+}
+
+void lease_forget(struct proc *proc)
+{
+    struct keeper *k = proc->keeper;
+    lease_done(proc);
+    if (!proc->key[0] || !proc->pid)
+        return;
+    k->spent[k->next_spent] = digest(proc->key);
+    k->next_spent = (k->next_spent + 1) % CAY_MAX_SPENT;
 }

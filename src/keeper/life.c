@@ -170,7 +170,7 @@ static void on_init_dead(struct watch *watch, uint32_t events)
         return;
     loop_forget(&k->loop, &k->pidfd_watch);
     if (k->phase != PHASE_KILLING) {
-        bool oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
+        bool oom = WIFSIGNALED(status) && oom_took_init(k);
         if (WIFSIGNALED(status))
             snprintf(k->reason_text, sizeof(k->reason_text), "its init was killed by signal %d",
                      WTERMSIG(status));
@@ -362,22 +362,8 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
     return 0;
 }
 
-static void on_oom(struct watch *watch, uint32_t events)
-{
-    struct keeper *k = container_of(watch, struct keeper, oom_watch);
-    uint64_t count;
-    (void)events;
-    if (read(k->oom_fd, &count, sizeof(count)) <= 0) {
-        loop_forget(&k->loop, &k->oom_watch);
-        return;
-    }
-    if (k->phase == PHASE_UP)
-        life_end(k, CAY_STATE_OOM, "out of memory", 0);
-}
-
 void life_watch(struct keeper *k)
 {
-    k->oom_seen = cgroup_oom_kills(&k->cgroup);
     k->status_timer.fire = on_status_due;
     k->ttl_timer.fire = on_ttl;
     k->idle_timer.fire = on_idle;
@@ -385,10 +371,7 @@ void life_watch(struct keeper *k)
     k->retry_timer.fire = on_retry;
     k->pidfd_watch = (struct watch){.fd = -1, .ready = on_init_dead};
     loop_watch(&k->loop, &k->pidfd_watch, k->jail.pidfd, EPOLLIN);
-    k->oom_fd = cgroup_oom_eventfd(&k->cgroup);
-    k->oom_watch = (struct watch){.fd = -1, .ready = on_oom};
-    if (k->oom_fd >= 0)
-        loop_watch(&k->loop, &k->oom_watch, k->oom_fd, EPOLLIN);
+    oom_watch(k);
 }
 
 void life_up(struct keeper *k)

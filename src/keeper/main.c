@@ -157,7 +157,7 @@ int main(int argc, char **argv)
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)
-        proc_prepare(k);
+        group_prepare(k);
     if (k->parked)
         proc_warm(k);
     /* A descriptor that init sent may block us after all, however it was looked at: rather lost

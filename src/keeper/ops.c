@@ -83,7 +83,7 @@ static void op_exec(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_INVALID, "give a command either as argv or as a shell string");
         return;
     }
-    if (lease_check(msg, &err) < 0) {
+    if (lease_check(k, msg, &err) < 0) {
         client_fail(client, &err);
         return;
     }
@@ -155,7 +155,7 @@ static void op_stdin(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_CONFLICT, why);
     if (!proc || why)
         return;
-    if (!stdio_room(proc)) {
+    if (msg->data.size && !stdio_room(proc)) { /* the end of it needs no room */
         client->held = client->again = true;
         client->feeds = proc;
         return;
@@ -214,6 +214,8 @@ static void op_wait(struct client *client, const struct msg *msg)
     client->mode = CLIENT_WAIT;
     client->proc = proc;
     client->aloof = msg->flags & MSG_F_ALOOF;
+    if (!client->aloof)
+        flow_met(proc); /* who waits for its end does not come for its output first */
     client->timer.fire = on_wait_over;
     if (msg->timeout_ms < UINT64_MAX / 2000)
         timer_set(&client->keeper->loop, &client->timer, cay_after_ms(msg->timeout_ms));
@@ -300,6 +302,7 @@ static void op_stats(struct client *client, const struct msg *msg)
     struct statfs fs;
     (void)msg;
     cgroup_stats(&k->cgroup, &stats);
+    stats.oom_kills += k->oom_kills;
     if (k->cgroup.kind != CGROUP_NONE) {
         stats.memory_max = k->spec.spec.memory;
         stats.pids_max = k->spec.spec.pids;

@@ -19,11 +19,6 @@
 /* From the kill of a command to init's word that it is dead. */
 #define KILL_PATIENCE_MS 5000
 
-void proc_name(const struct proc *proc, char out[16])
-{
-    snprintf(out, 16, "x%u", proc->group);
-}
-
 struct proc *proc_find(struct keeper *k, pid_t pid)
 {
     struct proc *found = NULL;
@@ -150,51 +145,24 @@ static const char **merge_env(const struct cay_spec *spec, const struct msg *req
     return env;
 }
 
-static int make_group(struct keeper *k)
-{
-    char name[16];
-    if (k->spare_group)
-        return 0;
-    snprintf(name, sizeof(name), "x%u", k->next_group);
-    return cgroup_exec_create(&k->cgroup, name);
-}
-
-void proc_prepare(struct keeper *k)
-{
-    bool thawed = k->state == CAY_STATE_RUNNING || k->parked;
-    if (k->phase == PHASE_UP && thawed && cgroup_dir(&k->cgroup) >= 0)
-        k->spare_group = make_group(k) == 0;
-}
-
-static int take_group(struct proc *proc, struct cay_error *err)
-{
-    struct keeper *k = proc->keeper;
-    if (cgroup_dir(&k->cgroup) < 0)
-        return 0;
-    if (make_group(k) < 0)
-        return cay_fail_errno(err, errno, "cannot make a cgroup for the command");
-    proc->group = k->next_group++;
-    proc->grouped = true;
-    k->spare_group = false;
-    return 0;
-}
-
 static int ask_init(struct proc *proc, const struct msg *request, struct cay_error *err)
 {
     struct keeper *k = proc->keeper;
     const struct cay_spec *spec = &k->spec.spec;
-    int theirs[3] = {-1, -1, -1};
+    int theirs[4] = {-1, -1, -1, -1}; /* standard streams, the memory group; a terminal is init's */
+    size_t n = proc->pty ? 0 : 3;
     char name[16];
     autofree const char **env = merge_env(spec, request);
-    if (take_group(proc, err) < 0)
+    if (group_take(proc, err) < 0)
         return -1;
-    proc_name(proc, name);
+    group_name(&proc->group, name);
     if (!env || (!proc->pty && stdio_pipes(proc, request->flags & MSG_F_STDIN, theirs) < 0))
         return cay_fail_errno(err, errno, "cannot make pipes for the command");
     const struct msg spawn = {
         .type = INIT_SPAWN,
         .tag = proc->tag,
-        .flags = (proc->pty ? MSG_F_PTY : 0) | (proc->grouped ? 0 : MSG_F_SUBREAPER),
+        .flags = (proc->pty ? MSG_F_PTY : 0) | (proc->grouped ? 0 : MSG_F_SUBREAPER) |
+                 (proc->grouped && proc->group.tasks >= 0 ? MSG_F_TASKS : 0),
         .argv = request->argv,
         .shell = request->shell,
         .env = env,
@@ -205,8 +173,10 @@ static int ask_init(struct proc *proc, const struct msg *request, struct cay_err
         .name = proc->grouped ? name : NULL,
         .number = spec->fds,
     };
-    int sent = link_send(k, &spawn, theirs, proc->pty ? 0 : 3, err);
-    for (int i = 0; i < 3; i++)
+    if (spawn.flags & MSG_F_TASKS)
+        theirs[n++] = proc->group.tasks;
+    int sent = link_send(k, &spawn, theirs, n, err);
+    for (int i = 0; !proc->pty && i < 3; i++)
         close_fd(&theirs[i]);
     return sent;
 }
@@ -297,18 +267,11 @@ void proc_failed(struct proc *proc, const struct cay_error *why)
     }
     lease_failed(proc, why);
     struct keeper *k = proc->keeper;
-    if (proc->grouped && !k->spare_group && proc->group + 1 == k->next_group) {
-        /* Its child is just dying in there; the next one may have the group. */
-        k->next_group = proc->group;
-        k->spare_group = true;
-        proc->grouped = false;
-    }
-    char name[16];
-    proc_name(proc, name);
-    if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
-        proc->lingering = true; /* the sweep removes the group, and then this */
-    else
+    /* Its child is just dying in there; the next one may have the group. */
+    if (group_give(proc, true))
         proc_free(proc);
+    else
+        proc->lingering = true; /* the sweep removes the group, and then this */
     life_check(k);
 }
 
@@ -375,7 +338,6 @@ static void trim_ended(struct keeper *k)
 static void finish(struct proc *proc)
 {
     struct keeper *k = proc->keeper;
-    char name[16];
     stdio_end(proc);
     why_ended(proc);
     lease_done(proc);
@@ -391,11 +353,9 @@ static void finish(struct proc *proc)
     clients_of(k, NULL);
     flow_check(k, proc);
     /* What nobody waits for comes after the answer. */
-    proc_name(proc, name);
-    if (proc->grouped && cgroup_exec_remove(&k->cgroup, name) < 0)
-        proc->lingering = true;
+    proc->lingering = !group_give(proc, false);
     if (!proc->last)
-        proc_prepare(k);
+        group_prepare(k);
     life_dirty(k);
     if (k->n_ended > CAY_MAX_ENDED / 2)
         trim_ended(k);
@@ -410,8 +370,7 @@ void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak)
     proc->exit_code = proc->timed_out ? TIMEOUT_CODE
                       : proc->signal  ? 128 + proc->signal
                                       : WEXITSTATUS(status);
-    if (proc->signal == SIGKILL && !proc->timed_out)
-        proc->oom = cgroup_oom_kills(&k->cgroup) > k->oom_seen;
+    oom_exited(proc);
     bool last = proc->last;
     if (last)
         life_last(k); /* first: once its caller knows of the exit, nobody should see the sandbox */
@@ -446,8 +405,9 @@ void proc_kill_tree(struct proc *proc, int signal)
     struct keeper *k = proc->keeper;
     struct cay_error err;
     char name[16];
-    proc_name(proc, name);
     if (proc->grouped) {
+        group_name(&proc->group, name);
+        proc->group.killed |= signal == SIGKILL;
         if (signal == SIGKILL)
             cgroup_exec_kill(&k->cgroup, name);
         else
@@ -464,14 +424,12 @@ void proc_kill_tree(struct proc *proc, int signal)
 
 void proc_sweep(struct keeper *k)
 {
-    char name[16];
     for (struct proc *p = k->procs, *next; p; p = next) {
         next = p->next;
         if (!p->lingering)
             continue;
-        proc_name(p, name);
-        if (cgroup_exec_remove(&k->cgroup, name) == 0)
-            p->lingering = false;
+        oom_mark(p); /* whoever has the group next starts from this count */
+        p->lingering = !group_give(p, false);
         if (!p->lingering && p->pid == 0)
             proc_free(p);
     }
@@ -480,7 +438,6 @@ void proc_sweep(struct keeper *k)
 void proc_free(struct proc *proc)
 {
     struct keeper *k = proc->keeper;
-    char name[16];
     for (struct proc **at = &k->procs; *at; at = &(*at)->next) {
         if (*at == proc) {
             *at = proc->next;
@@ -498,15 +455,12 @@ void proc_free(struct proc *proc)
             client_exit(c, proc);
         }
     }
-    if (proc->grouped) {
-        proc_name(proc, name);
-        cgroup_exec_remove(&k->cgroup, name);
-    }
+    group_drop(proc);
     if (proc->state == PROC_ENDED)
         k->n_ended--;
     timer_clear(&k->loop, &proc->timeout);
     flow_forget(proc);
-    lease_done(proc);
+    lease_forget(proc);
     stdio_done(proc);
     free(proc);
 }

@@ -102,11 +102,22 @@ static int plan_cgroup(struct keeper *k, struct jail_plan *plan, struct cay_erro
     return 0;
 }
 
+/*
+ * Files in memory that left no room for a process could never be removed again, as that takes one:
+ * rootless, where all disks are in memory, the disk is full before that. As root it is half of the
+ * memory at most.
+ */
+static uint64_t disk_bytes(const struct keeper *k, const struct cay_spec *spec)
+{
+    bool counted = k->cgroup.kind != CGROUP_NONE && spec->memory;
+    return counted && !k->cay.privileged ? CAY_MIN(spec->disk, spec->memory / 4 * 3) : spec->disk;
+}
+
 /* In memory while that leaves room for the processes; else, as root, in a file of its own. */
 static int plan_disk(struct keeper *k, struct jail_plan *plan, struct cay_error *err)
 {
     const struct cay_spec *spec = &k->spec.spec;
-    plan->disk_bytes = spec->disk;
+    plan->disk_bytes = disk_bytes(k, spec);
     plan->inodes = spec->inodes;
     plan->scratch_bytes = spec->memory / 2;
     plan->disk = -1;
@@ -234,13 +245,14 @@ static int late_limits(struct keeper *k, const struct cay_spec *spec, struct cay
 static int late_jail(struct keeper *k, const struct cay_spec *spec, const struct mounts *mounts,
                      struct cay_error *err)
 {
-    const struct jail_plan made = {.disk_bytes = k->spec.spec.disk, .inodes = k->spec.spec.inodes};
+    const struct jail_plan made = {.disk_bytes = disk_bytes(k, &k->spec.spec),
+                                   .inodes = k->spec.spec.inodes};
     struct image image;
     struct jail_plan plan = {
         .hostname = parse_id_name(spec->id),
         .binds = mounts->binds,
         .n_binds = mounts->n,
-        .disk_bytes = spec->disk,
+        .disk_bytes = disk_bytes(k, spec),
         .inodes = spec->inodes,
         .privileged = k->cay.privileged,
     };

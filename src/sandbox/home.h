@@ -25,6 +25,7 @@ struct cay {
     int run, sandboxes; /* directories */
     bool privileged;    /* root on this host */
     bool looks;         /* only looks, quickly: the dead count as kept until another sweeps them */
+    bool alone;         /* no creator is at work: a directory without a lock is nobody's, at once */
 };
 
 /* True if the process may do what only the host's root may. */

@@ -29,9 +29,8 @@ int image_check(const char *reference, const char *name, struct cay_error *err)
     if (strncmp(reference, "dir:", 4) == 0)
         return check_directory(reference + 4, err);
     return cay_fail(
-        err, CAY_E_NOT_FOUND,
-        "no image '%s': use 'host', 'dir:/path', or an alias in the [image] section of cay.conf",
-        name);
+        err, CAY_E_UNSUPPORTED,
+        "image '%s': registry images are not supported yet; use --image host or dir:PATH", name);
 }
 
 int image_stamp(const char *reference, char out[IMAGE_STAMP_SIZE], struct cay_error *err)

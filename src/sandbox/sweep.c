@@ -132,7 +132,8 @@ static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *statu
     clock_gettime(CLOCK_REALTIME, &now);
     if (fstat(dir, &st) < 0)
         return ended_or_none(cay, id);
-    if (cay->looks || (st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec))
+    bool young = st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec;
+    if (cay->looks || (young && !cay->alone))
         return LIFE_KEPT;
     *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     return *status_fd < 0 ? ended_or_none(cay, id) : LIFE_ENDED;

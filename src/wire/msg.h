@@ -97,7 +97,8 @@ enum msg_type {
     /* ---- keeper -> init */
 
     /* argv | shell, env, cwd, user, flags PTY SUBREAPER, rows, cols, number (open files), name (its
-     * cgroup below the cgroup descriptor; NULL: none), + stdin, stdout, stderr (none with PTY)
+     * cgroup below the cgroup descriptor; NULL: none), + stdin, stdout, stderr (none with PTY), and
+     * with TASKS what the command enters its memory group through
      * -> SPAWNED | ERROR (the command could not be run: code, sys_errno, text) */
     INIT_SPAWN = 64,
     /* pid, signal; flags GROUP: to its process group; TREE: to all below it, used where there are
@@ -185,6 +186,7 @@ enum msg_flag {
     MSG_F_AT = 1 << 23,       /* STDIN: at this offset */
     MSG_F_LEFT = 1 << 24,     /* SIGNAL: because its client went away */
     MSG_F_HOLD = 1 << 25,     /* EXEC with DETACH: it waits a while for its first follower */
+    MSG_F_TASKS = 1 << 28,    /* SPAWN: comes with the command's v1 memory group */
 };
 
 struct msg {

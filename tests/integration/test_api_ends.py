@@ -165,6 +165,19 @@ def test_a_start_that_failed_leaves_its_key_free(cayd, cayd_make):
     assert cayd.exec(box, argv=["/tmp/prog"], key="k")["stdout"] == "now\n"
 
 
+def test_a_key_whose_process_is_forgotten_runs_nothing(cayd, cayd_make):
+    """The keeper remembers 256 processes that have ended: then the result is lost, and told to be."""
+    box = cayd_make()
+    assert cayd.exec(box, "echo ran >> /tmp/runs", key="first")["exit_code"] == 0
+    with cayd.client() as client:
+        for i in range(260):
+            assert client.post(f"/sandboxes/{box}/exec", {"argv": ["true"], "key": f"k{i}"}).status == 200
+    for route in ("exec", "processes", "processes?follow=true"):
+        answer = cayd.post(f"/sandboxes/{box}/{route}", {"shell": "echo ran >> /tmp/runs", "key": "first"})
+        assert answer.status == 410 and answer.code == "lost", answer
+    assert cayd.exec(box, "cat /tmp/runs")["stdout"] == "ran\n"
+
+
 def test_starts_of_one_key_at_once(cayd, cayd_make):
     box = cayd_make()
     body = {"shell": "echo ran >> /tmp/runs; sleep 0.3; echo out", "key": "k"}
@@ -219,13 +232,17 @@ def test_a_client_that_is_killed_takes_its_command_along(daemons, how):
 
 
 def test_a_process_that_nobody_is_to_stay_with_goes_on(daemons):
-    daemon = daemons(drain="100ms")
-    box = daemon.create()
+    """Its tenant's commands are counted, for which the daemon waits for their ends: that is not staying with them."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\nexecs_max = 5\n")
+    token = daemon.token("t", tenant="acme")
+    box = f"acme~{daemon.create(token=token)}"
     pid = daemon.start_process(box, "sleep 61")
-    leased = daemon.start_process(box, "sleep 61", kill_on_disconnect=True, key="k")
+    leased = daemon.start_process(box[5:], "sleep 61", kill_on_disconnect=True, token=token)
     daemon.restart("kill9")
+    later = daemon.start_process(box[5:], "sleep 61", kill_on_disconnect=True, token=token)
     until(lambda: [p["pid"] for p in running(daemon, box)] == [pid], LEASE + 5)
-    assert daemon.wait_process(box, leased)["reason"] == "its client went away"
+    for one in (leased, later):
+        assert daemon.wait_process(box, one)["reason"] == "its client went away"
 
 
 def test_whoever_follows_or_waits_keeps_it(daemons):

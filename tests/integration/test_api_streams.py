@@ -79,6 +79,20 @@ def test_stdin_larger_than_any_pipe(cayd, cayd_box):
     assert cayd.output(cayd_box, pid).strip() == b"%d" % (3 << 20)
 
 
+def test_the_end_of_input_does_not_wait_for_room(cayd, cayd_box):
+    """The process does not read, and all room is taken by somebody who waits: its input can be closed all the same."""
+    pid = cayd.start_process(cayd_box, "sleep 60", stdin=True)
+    answers = []
+    writer = threading.Thread(target=lambda: answers.append(cayd.post(url(cayd_box, pid, "/stdin"), body=bytes(4 << 20))))
+    writer.start()
+    writer.join(0.5)
+    assert writer.is_alive()
+    assert cayd.post(url(cayd_box, pid, "/stdin?eof=true"), timeout=10).status == 204
+    assert cayd.delete(url(cayd_box, pid)).status == 204
+    writer.join(10)
+    assert not writer.is_alive() and answers[0].code == "conflict"
+
+
 def test_stdin_of_one_that_has_none_or_has_ended(cayd, cayd_box):
     pid = cayd.start_process(cayd_box, "sleep 5")
     answer = cayd.post(url(cayd_box, pid, "/stdin"), body=b"x")
@@ -214,6 +228,8 @@ def test_start_and_follow_in_one_request(cayd, cayd_box, accept):
         else:
             frames = list(stream.frames())
             assert (2, 0, b"err\n") in frames and frames[-1][0] == 3
+        assert int(stream.headers["X-Cay-Pid"]) in [one["pid"] for one in cayd.get(
+            f"/sandboxes/{cayd_box}/processes").body["processes"]]
 
 
 def test_a_large_stream_is_whole(cayd, cayd_make):
@@ -499,3 +515,10 @@ def test_json_lines_are_whole_lines(cayd, cayd_box):
         lines = stream.read().decode().splitlines()
     text = b"".join(event_bytes(e) for e in map(json.loads, lines) if e["type"] == "output")
     assert text.decode() == 'äöü€𝄞"\\\n\t' * 500
+
+
+def test_who_waits_does_not_leave_it_on_hold(cayd, cayd_box):
+    """A process that waits for its first follower goes on when somebody waits for its end."""
+    pid = cayd.start_process(cayd_box, "head -c 4000000 /dev/zero", hold=True)
+    done = cayd.wait_process(cayd_box, pid)
+    assert done["exit_code"] == 0 and done["duration_ms"] < 8000

@@ -78,7 +78,7 @@ def test_example_program(fresh, tmp_path):
 @pytest.mark.parametrize("compiler,flags", [("cc", ["-xc", "-std=c17", "-pedantic"]), ("c++", ["-xc++", "-std=c++17"])])
 def test_header_compiles_alone(tmp_path, compiler, flags):
     if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
+        pytest.skip(f"{compiler} is not installed")
     source = tmp_path / "t"
     source.write_text("#include <cay/cay.h>\nint main(void) { struct cay_error e; return cay_open(0, 0, &e) * 0; }\n")
     subprocess.run([compiler, *flags, "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", "-fsyntax-only", source], check=True)

@@ -133,7 +133,7 @@ def test_one_line_exit_125_nothing_left(engine, args, word):
     (("run", "--json", "--memory", "lots", "--", "true"), "invalid"),
     (("exec", "--json", "nosuch", "--", "true"), "not_found"),
     (("create", "--json", "--net", "allow-all"), "unsupported"),
-    (("create", "--json", "--image", "nosuch"), "not_found"),
+    (("create", "--json", "--image", "nosuch"), "unsupported"),
     (("inspect", "--json", "nosuch"), "not_found"),
 ])
 def test_errors_as_json(engine, args, code):

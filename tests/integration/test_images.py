@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images: the host's own, a directory, aliases of the config file."""
+import json
 import os
 import pathlib
 import shutil
@@ -16,7 +17,7 @@ BUSYBOX = "/bin/busybox"
 def rootfs():
     """A small root: a static busybox, an /etc of its own, and nothing else."""
     if not os.path.exists(BUSYBOX):
-        pytest.skip("no busybox")
+        pytest.skip("busybox is not installed (package busybox-static)")
     top = pathlib.Path(tempfile.mkdtemp(prefix="cayr-", dir="/var/tmp"))
     top.chmod(0o755)
     for name in ("bin", "etc", "home/app", "data"):
@@ -136,9 +137,9 @@ def test_hostile_directory_image(cay, make):
 
 def test_aliases(cay, rootfs, tmp_path):
     config = tmp_path / "cay.conf"
-    config.write_text(f"[image]\npython:3.11-slim = host\ntiny = dir:{rootfs}\n")
+    config.write_text(f"[image]\nown/tools:1 = host\ntiny = dir:{rootfs}\n")
     env = {"CAY_CONFIG": str(config)}
-    assert cay.run("run", "--image", "python:3.11-slim", "--", "python3", "-c", "print(1)", env=env).stdout == "1\n"
+    assert cay.run("run", "--image", "own/tools:1", "--", "python3", "-c", "print(1)", env=env).stdout == "1\n"
     assert cay.run("run", "--image", "tiny", "--", "cat", "/data/f", env=env).stdout == "from the image"
     box = cay.create("--image", "tiny", env=env)
     try:
@@ -173,8 +174,22 @@ def test_bad_config_names_file_and_line(cay, tmp_path, text, words):
     refused(cay.run("create", env={"CAY_CONFIG": str(config)}), str(config), *words)
 
 
+@pytest.mark.parametrize("name", ["ubuntu:22.04", "python", "ghcr.io/a/b@sha256:" + "0" * 64, "no/such:image", "Host"])
+def test_registry_images_are_unsupported(cay, name):
+    """Whoever asks for an image by its name must not get the host's files."""
+    words = f"image '{name}': registry images are not supported yet; use --image host or dir:PATH"
+    for command in (["run", "--image", name, "--", "true"], ["create", "--image", name]):
+        refused(cay.run(*command), words)
+    error = json.loads(cay.run("create", "--json", "--image", name).stderr)["error"]
+    assert (error["code"], error["message"]) == ("unsupported", words)
+
+
+def test_an_alias_of_an_alias_is_unsupported(cay, tmp_path):
+    (tmp_path / "cay.conf").write_text("[image]\none = two\ntwo = host\n")
+    refused(cay.run("create", "--image", "one", env={"CAY_CONFIG": str(tmp_path / "cay.conf")}), "image 'one': registry")
+
+
 def test_unknown_images(cay):
-    refused(cay.run("create", "--image", "no/such:image"), "no/such:image")
     refused(cay.run("create", "--image", "dir:/no/such"), "/no/such")
     refused(cay.run("create", "--image", "dir:/etc/passwd"), "/etc/passwd")
     refused(cay.run("create", "--image", "dir:relative"), "relative")

@@ -28,21 +28,13 @@ def loops(cay):
 
 # ---- memory
 
-def test_memory_limit_ends_the_sandbox_as_oom(cay, make):
+def test_memory_is_limited(cay, make):
+    """Who dies of it, and what lives on: test_oom.py."""
     box = make("--memory", "64M")
     assert cay.run("exec", box, "--", "python3", "-c", HOG.format(n=20)).stdout == "fits\n"
     done = cay.run("exec", "--json", box, "--", "python3", "-c", HOG.format(n=200), timeout=60)
-    assert done.returncode in (137, 125), done
-    if done.returncode == 137:
-        assert json.loads(done.stdout)["oom"]
-    entry = until(lambda: (e := info(cay, box)) and e["ended_ms"] and e, 10)
-    assert (entry["state"], entry["reason"]) == ("oom", "out of memory")
-    refused(cay.run("exec", box, "--", "true"), "oom")
-
-
-def test_run_says_that_memory_ran_out(cay):
-    done = cay.run("run", "--memory", "64M", "--", "python3", "-c", HOG.format(n=200), timeout=60)
-    assert done.returncode == 137 and "memory" in done.stderr, done
+    assert done.returncode == 137 and json.loads(done.stdout)["oom"], done
+    assert stats(cay, box)["memory_peak"] <= 64 << 20
 
 
 def test_memory_of_others_is_not_touched(cay, make):
@@ -55,7 +47,7 @@ def test_memory_of_others_is_not_touched(cay, make):
 def test_files_in_memory_count(cay, make):
     box = make("--memory", "64M", "--disk", "32M")
     cay.run("exec", box, "-c", "head -c 200M /dev/zero > /dev/shm/x", timeout=60)
-    assert state(cay, box) == "oom" or cay.json("stats", "--json", box)["memory"] <= 64 << 20
+    assert state(cay, box) == "running" and 30 << 20 <= stats(cay, box)["memory"] <= 64 << 20
 
 
 def test_meminfo_tells_the_limit(cay, make):

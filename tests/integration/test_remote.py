@@ -145,6 +145,7 @@ def test_run_options(both):
               "a=b", "--workdir", "/tmp", "-c", "echo $X; pwd; ulimit -n; df -k /tmp | wc -l")
     both.same("run", "--memory", "1", "--", "true", code=125)
     both.same("run", "--image", "no-such-image", "--", "true", code=125)
+    both.same("create", "--json", "--image", "ubuntu:22.04", code=125)
     both.same("run", "--name", "Bad", "--", "true", code=125)
     both.same("run", "--user", "no-such-user", "--", "true", code=125)
 
@@ -555,6 +556,19 @@ TREE = ("mkdir -p /t/sub/deep /t/empty; printf 'one\\ntwo\\nThree\\n' > /t/a.txt
         "echo three > /t/sub/deep/c.md; ln -s a.txt /t/link; ln -s nowhere /t/broken; mkfifo /t/pipe;"
         "chmod 640 /t/a.txt; printf 'n' > \"$(printf '/t/n\\377m')\"; printf 'e\\303\\244' > '/t/ä ö';"
         "chmod 4755 /t/sub/b.txt")
+
+
+def test_out_of_memory(both):
+    box = both.engine.create("--memory", "64M", "--disk", "32M")
+    try:
+        hog = ["python3", "-c", "x = b'x' * (200 << 20)"]
+        done = both.same("exec", box, "--", *hog, code=137)
+        assert done.stderr.startswith("cay: out of memory;")
+        both.same("exec", box, "-c", "head -c 31M /dev/zero >/tmp/big")
+        done = both.same("exec", box, "--", *hog, code=137)
+        assert "files in memory take 31 of 64 MiB" in done.stderr
+    finally:
+        both.engine.run("rm", "-f", box)
 
 
 @pytest.fixture(scope="module")

@@ -104,6 +104,16 @@ def test_configuration_of_the_operator_is_kept(installed):
     assert [conf.read_text() for conf in files] == ["# mine\n"] * 2
 
 
+@pytest.mark.parametrize("more", ["", "mine = host\n"])
+def test_aliases_that_gave_registry_names_to_the_host_go(installed, more):
+    """The file that was installed before, where nobody has changed it; an operator's own is kept."""
+    conf = installed / "etc/cay/cay.conf"
+    before = (ROOT / "tests/project/cay.conf.with-registry-names").read_text() + more
+    conf.write_text(before)
+    subprocess.run(["tools/install", "/usr/local", str(installed)], cwd=ROOT, check=True, timeout=120)
+    assert conf.read_text() == (before if more else (ROOT / "examples/cay.conf").read_text())
+
+
 @pytest.mark.parametrize("how", ["shared", "static"])
 def test_example_against_the_installed_library(cay, installed, tmp_path, how):
     lib = installed / "usr/local/lib"

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends of the daemon under running commands: none is killed, none runs twice, every result is delivered.
 
-    tests/soak/ends.py --rounds 300 [--seed S] [--clients N]
+    tests/soak/ends.py --rounds 300 [--seed S] [--clients N] [--sdk]
 
 In each round cayd gets SIGTERM, SIGUSR2 or SIGKILL, in turn and at a random instant, and the next one is started. All
 the while clients run commands of a few hundred milliseconds, each with a key, and repeat what was cut off; besides, one
 client in a process of its own is killed in each round, and its command has to follow it. Prints a line for each ten
 rounds and ends with 0, or tells what was wrong and ends with 1.
+
+With --sdk, three more clients do it by the SDKs (ends_sdk.py, ends_sdk.mjs): each is one program that lives for all rounds.
 """
 import argparse
+import json
 import pathlib
 import random
 import subprocess
@@ -23,6 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from lib.daemon import Daemon  # noqa: E402
 from lib.patient import followed, whole  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 WAYS = ("stop", "upgrade", "kill9")
 LEASE = 10.0  # as cayd has it
 # $1 names it. It leaves a line where it ran, and says in a hundred and one lines what it read.
@@ -91,13 +95,43 @@ def by_stream(daemon, box, argv, text):
     return got.stdout.decode(), got.stderr.decode(), got.exit["exit_code"]
 
 
+class BySdk:
+    """A program that is given one command on each line, and answers with its result."""
+
+    def __init__(self, *argv):
+        self.__name__, self.argv, self.process = " ".join(map(str, argv)), argv, None
+
+    def __call__(self, daemon, box, argv, text):
+        self.process = self.process or subprocess.Popen([*self.argv, f"unix:{daemon.sock}"], stdin=subprocess.PIPE,
+                                                        stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self.process.stdin.write(json.dumps({"box": box, "argv": argv, "input": text}) + "\n")
+        self.process.stdin.flush()
+        return tuple(json.loads(self.process.stdout.readline()))
+
+    def close(self):
+        if self.process:
+            self.process.communicate()
+
+
+def sdks():
+    """The programs, with what tests/tools makes for them."""
+    def made(tool):
+        return subprocess.run([ROOT / "tests/tools" / tool], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    python = made("sdk-venv")
+    made("sdk-node")
+    return (BySdk(python, "tests/soak/ends_sdk.py", "sync"), BySdk(python, "tests/soak/ends_sdk.py", "async"),
+            BySdk("node", "tests/soak/ends_sdk.mjs"))
+
+
 class Soak:
-    def __init__(self, rounds, clients):
+    def __init__(self, rounds, clients, more=()):
         self.rounds, self.over = rounds, threading.Event()
         self.daemon = Daemon(drain="50ms")
         self.box = self.daemon.create(pids=2048, output="64M")
         ways = (by_exec, by_stream, by_exec_that_stays)
-        self.clients = [Client(self, i, ways[i % len(ways)]) for i in range(clients)]
+        asks = [ways[i % len(ways)] for i in range(clients)] + list(more)
+        self.clients = [Client(self, i, ask) for i, ask in enumerate(asks)]
         self.victims = []
 
     def running(self):
@@ -169,12 +203,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--sdk", action="store_true")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 32)
     random.seed(seed)
-    soak = Soak(options.rounds, options.clients)
+    more = sdks() if options.sdk else ()
+    soak = Soak(options.rounds, options.clients, more)
     try:
         commands = soak.run()
+        for one in more:
+            one.close()
         left = soak.close()
         if left:
             raise Violation(f"left behind: {left}")

@@ -4,16 +4,11 @@
 #include "remote/host.h"
 #include "remote/split.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
+
 #include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-static void hosts(void **state)
+TEST(hosts)
 {
     static const struct {
         const char *text, *url;
@@ -46,7 +41,6 @@ static void hosts(void **state)
         "http://a\r\n",
         "http://a:99999999",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         struct host host;
         struct cay_error err;
@@ -88,11 +82,10 @@ static int feed_split(struct split *split, const char *text, size_t step)
     return result;
 }
 
-static void lists(void **state)
+TEST(lists)
 {
     static const char text[] = "{\"n\": 1,\"entries\":[ {\"a\":\"}]{\\\"\"},\n{\"b\":[{}]} ],"
                                "\"error\":{\"detail\":{\"x\":[]}}}\n";
-    (void)state;
     for (size_t step = 1; step < sizeof(text); step++) {
         struct log log = {.text = CAY_BUF(4096)};
         struct split split;
@@ -107,11 +100,10 @@ static void lists(void **state)
     }
 }
 
-static void lines(void **state)
+TEST(lines)
 {
     struct log log = {.text = CAY_BUF(4096), .stop_after = 2};
     struct split split;
-    (void)state;
     split_init(&split, SPLIT_LINES, on_object, &log);
     assert_int_equal(feed_split(&split, "{\"a\":1}\n{\"b\":2}\n{\"c\":3}\n", 3), 1);
     assert_string_equal(buf_cstr(&log.text), "{\"a\":1};{\"b\":2};");
@@ -119,7 +111,7 @@ static void lines(void **state)
     buf_done(&log.text);
 }
 
-static void no_lists(void **state)
+TEST(no_lists)
 {
     static const struct {
         unsigned at;
@@ -127,7 +119,6 @@ static void no_lists(void **state)
     } bad[] = {{SPLIT_LINES, "oops\n"}, {SPLIT_LINES, "}"}, {SPLIT_LIST, "{]"}, {SPLIT_LIST, "]"}};
     struct log log = {.text = CAY_BUF(4096)};
     struct split split;
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         split_init(&split, bad[i].at, on_object, &log);
         assert_int_equal(feed_split(&split, bad[i].text, 1), -1);
@@ -169,10 +160,9 @@ static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, s
     return kind > FRAMES_STDERR;
 }
 
-static void frames_in_pieces(void **state)
+TEST(frames_in_pieces)
 {
     struct cay_buf bytes = CAY_BUF(4096);
-    (void)state;
     add_frame(&bytes, FRAMES_STDOUT, 7, "ab");
     add_frame(&bytes, FRAMES_STDERR, 9, "");
     add_frame(&bytes, FRAMES_STDERR, 1ull << 40, "c");
@@ -193,11 +183,10 @@ static void frames_in_pieces(void **state)
     buf_done(&bytes);
 }
 
-static void no_frames(void **state)
+TEST(no_frames)
 {
     struct log log = {.text = CAY_BUF(4096)};
     struct frames frames;
-    (void)state;
     frames_init(&frames, on_frame, &log);
     assert_int_equal(frames_feed(&frames, "{\"type\":\"output\"}", 17), -1);
     frames_restart(&frames);

@@ -15,7 +15,7 @@ BY_HAND = "_runtime.py"
 WORDS = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\bAsync(Cay|Sandbox|Process|Files|Http|Iterator|Iterable|Client)\b", r"\1"),
+    (r"\bAsync(Cay|Sandbox|Process|Run|Files|Http|Iterator|Iterable|Client)\b", r"\1"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\bAwaitable, ", ""),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),

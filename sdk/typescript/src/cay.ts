@@ -10,6 +10,7 @@ import { createWith, orRemoved } from "./defaults.js";
 import { Invalid, Unavailable, Unsupported } from "./errors.js";
 import { LineParser } from "./frames.js";
 import { DEFAULT_HOST, parseHost } from "./host.js";
+import { requireDenyAll } from "./policy.js";
 import { Sandbox } from "./sandbox.js";
 import { chunksOf } from "./streams.js";
 import { parseAnswer, Transport, type Call } from "./transport.js";
@@ -53,6 +54,7 @@ export class Cay {
   async create(options: CreateOptions = {}, { signal }: CallOptions = {}): Promise<Sandbox> {
     if (options.secrets && Object.keys(options.secrets).length > 0)
       throw new Unsupported("this version has no secrets", { detail: { field: "secrets" } });
+    if (options.network !== undefined) requireDenyAll(options.network);
     if (options.id === "") throw new Invalid("the id of a sandbox is not empty", { detail: { field: "id" } });
     signal?.throwIfAborted();
     const id = options.id ?? randomBytes(6).toString("hex");

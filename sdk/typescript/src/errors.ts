@@ -7,6 +7,9 @@ export interface ErrorDetail {
   rule?: string;
   field?: string;
   errno?: number;
+  /** Of OutputLost: the offset of the first byte that is gone, and that of the next one which is there. */
+  from?: number;
+  to?: number;
 }
 
 interface ErrorInit {
@@ -76,6 +79,10 @@ export class Unsupported extends define("Unsupported", "unsupported", 501) {}
 export class Unavailable extends define("Unavailable", "unavailable", 503) {}
 /** Out of disk space, inodes or memory. */
 export class NoSpace extends define("NoSpace", "no_space", 507) {}
+/** Bytes of output that were asked for are gone: from `detail.from` to before `detail.to`. */
+export class OutputLost extends define("OutputLost", "lost", 410) {}
+/** A reader took nothing for too long and was cut off. The process goes on; so may another reader. */
+export class Stalled extends define("Stalled", "stalled", 408) {}
 
 const CLASSES: Readonly<Record<string, ErrorClass>> = {
   invalid: Invalid,
@@ -91,6 +98,8 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
   unsupported: Unsupported,
   unavailable: Unavailable,
   no_space: NoSpace,
+  lost: OutputLost,
+  stalled: Stalled,
 };
 
 /** Answers without our JSON come from the HTTP layer or from a proxy in between. */

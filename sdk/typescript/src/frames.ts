@@ -7,16 +7,16 @@ import { Internal } from "./errors.js";
 
 /** A frame is u8 kind, three zero bytes, u32 length, u64 offset, big-endian; then its payload. */
 const HEADER = 16;
-/** The JSON of an exit, end or error is some hundred bytes. */
+/** The JSON of an exit, end, error or gap is some hundred bytes. */
 const MAX_JSON = 64 * 1024;
 /** A line carries a path or the labels of a sandbox. */
 const MAX_LINE = 1024 * 1024;
 
-const KINDS = ["", "stdout", "stderr", "exit", "end", "error"] as const;
+const KINDS = ["", "stdout", "stderr", "exit", "end", "error", "gap"] as const;
 
 export type Frame =
   | { kind: "stdout" | "stderr"; offset: number; data: Uint8Array }
-  | { kind: "exit" | "end" | "error"; offset: number; event: unknown };
+  | { kind: "exit" | "end" | "error" | "gap"; offset: number; event: unknown };
 
 /** Output comes out as it comes in: a long frame gives several pieces, each with its own offset, and is never kept. */
 export class FrameParser {
@@ -79,6 +79,17 @@ export class FrameParser {
 /** The same bytes without what Buffer adds: its slices and its equality differ. */
 export function plain(bytes: Uint8Array): Uint8Array {
   return new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length);
+}
+
+/** An array of its own, not a part of Node's pool. */
+export function joined(pieces: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
 }
 
 /** Lines of JSON. What comes after the last newline is kept until the rest of its line comes. */

@@ -13,6 +13,8 @@ export {
   Limit,
   NoSpace,
   NotFound,
+  OutputLost,
+  Stalled,
   Timeout,
   TooLarge,
   Unauthorized,

@@ -4,7 +4,7 @@
 // all the same, so that a mistake in it is told apart from what is not there yet.
 
 import { isIP } from "node:net";
-import { Invalid } from "./errors.js";
+import { Invalid, Unsupported } from "./errors.js";
 
 export type NetworkPolicyStringMatcher = { exact: string } | { startsWith: string } | { regex: string };
 
@@ -43,10 +43,16 @@ const TOKEN = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/;
 const HEADER_VALUE = /^[^\0\r\n]*$/;
 const MAX_DOMAIN = 253;
 
-/** Throws Invalid, with the place in the policy, unless it is one. */
+/** Returns for "deny-all". Throws Unsupported for other policies and for other names, Invalid for what is no policy. */
+export function requireDenyAll(policy: unknown): asserts policy is "deny-all" {
+  checkNetworkPolicy(policy);
+  if (policy !== "deny-all") throw unsupported(typeof policy === "string" ? ` '${policy}'` : "");
+}
+
+/** Throws Invalid, with the place in the policy, unless it is one; Unsupported for a name that is not known, as cayd. */
 export function checkNetworkPolicy(policy: unknown): asserts policy is NetworkPolicy {
   if (policy === "allow-all" || policy === "deny-all") return;
-  if (typeof policy === "string") bad("network policy", `'${policy}' is neither 'allow-all' nor 'deny-all'`);
+  if (typeof policy === "string") throw unsupported(` '${policy}'`);
   const { allow, subnets } = members(policy, "network policy", ["allow", "subnets"]);
   if (allow !== undefined) checkAllow(allow);
   if (subnets !== undefined) {
@@ -54,6 +60,11 @@ export function checkNetworkPolicy(policy: unknown): asserts policy is NetworkPo
     for (const name of ["allow", "deny"])
       if (lists[name] !== undefined) each(lists[name], `subnets.${name}`, checkSubnet);
   }
+}
+
+function unsupported(name: string): Unsupported {
+  const why = `network${name} is not supported by this version: only deny-all (loopback works inside)`;
+  return new Unsupported(why, { detail: { field: "network" } });
 }
 
 function checkAllow(allow: unknown): void {

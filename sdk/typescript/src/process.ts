@@ -2,25 +2,26 @@
 //
 // One process of a sandbox. It lives on without us: this is a handle that can be made anew from its pid at any time.
 
-import { eitherSignal, onAbort, settled, sleep } from "./abort.js";
+import { eitherSignal, onAbort, settled } from "./abort.js";
 import { Demux } from "./demux.js";
-import { Conflict, errorFromBody, Gone, NotFound, Timeout, Unavailable, type ErrorBody } from "./errors.js";
-import { FrameParser, type Frame } from "./frames.js";
-import { chunksOf } from "./streams.js";
-import type { Call, Transport } from "./transport.js";
-import type { CallOptions, Exit, Output, ProcessInfo } from "./types.js";
+import { Conflict, Gone, NotFound, Timeout } from "./errors.js";
+import { FOLLOW_MS, followed, Follower, FRAMES } from "./follow.js";
+import type { Transport } from "./transport.js";
+import type { CallOptions, Duration, Exit, Output, ProcessInfo } from "./types.js";
 import { fromWire, processInfo, type Raw } from "./wire.js";
 
-/** Connections in a row that may be cut without a byte before we give up. */
-const MAX_EMPTY = 12;
+/** Of input: a piece that is lost on its way is sent again. */
+const INPUT_PIECE = 1 << 20;
 /** How long a rejection waits for the kill that goes with it. */
 const KILL_MS = 2000;
 
 export interface OutputOptions extends CallOptions {
-  /** Offset of the first byte wanted; default 0. */
-  since?: number | undefined;
+  /** Offset of the first byte wanted; default 0. "oldest": of those that are kept. */
+  since?: number | "oldest" | undefined;
   /** Goes on with what comes until the process ends; default true. */
   follow?: boolean | undefined;
+  /** A reader that takes nothing for this long is cut off, with Stalled; default 60. */
+  stall?: Duration | undefined;
 }
 
 export interface WaitOptions extends CallOptions {
@@ -78,46 +79,24 @@ export class Process {
   }
 
   /**
-   * Both streams in the order in which they came. A connection that is lost is opened again at the right offset, also
-   * when the daemon was restarted. Ends with the process; Gone if the sandbox ended.
+   * Both streams in the order in which they came. While it is followed, the process waits for its reader as it does at
+   * a pipe. A connection that is lost is opened again at the right offset, also when the daemon was restarted. Ends
+   * with the process; Gone if the sandbox ended, OutputLost if bytes from `since` on are no longer kept, Stalled if
+   * nothing was read for too long.
    */
-  async *output({ since = 0, follow = true, signal: own }: OutputOptions = {}): AsyncGenerator<Output, void> {
+  async *output({ since = 0, follow = true, stall, signal: own }: OutputOptions = {}): AsyncGenerator<Output, void> {
     const { signal, done } = eitherSignal(own, this.#life);
     const { epoch } = this.#transport;
-    const headers = { accept: "application/vnd.cay.frames" };
-    const path = `${this.#path}/output`;
-    let from = since;
+    const follower = new Follower(since === "oldest" ? undefined : since);
+    const call = { method: "GET", path: `${this.#path}/output`, headers: { accept: FRAMES } } as const;
+    const open = (from: number | undefined) =>
+      this.#transport.open({ ...call, query: { from, follow, stall }, epoch, signal, again: true, patience: FOLLOW_MS });
     try {
-      for (let empty = 0; empty < MAX_EMPTY; empty++) {
-        const query = { from, follow };
-        for await (const frame of this.#frames({ method: "GET", path, query, headers, epoch, signal, again: true })) {
-          if (!("data" in frame)) return this.#last(frame.kind, frame.event as Raw);
-          from = frame.offset + frame.data.length;
-          empty = 0;
-          yield { stream: frame.kind, data: frame.data, offset: frame.offset };
-        }
-        await sleep(10 * empty, signal); // no last frame: it was cut off
-      }
-      throw new Unavailable("the output was cut off again and again");
+      yield* followed(follower, open, signal);
+      if (follower.exit) this.#ended(follower.exit);
     } finally {
       done();
     }
-  }
-
-  /** The frames of one connection, to its end in whatever way. */
-  async *#frames(call: Call): AsyncGenerator<Frame, void> {
-    const response = await this.#transport.open(call);
-    const parser = new FrameParser();
-    try {
-      for await (const chunk of chunksOf(response, call.signal)) yield* parser.push(chunk);
-    } catch (error) {
-      if (!(error instanceof Unavailable)) throw error;
-    }
-  }
-
-  #last(kind: "exit" | "end" | "error", event: Raw): void {
-    if (kind === "error") throw errorFromBody(event["error"] as ErrorBody);
-    if (kind === "exit") this.#ended(fromWire<Exit>(event["exit"] as Raw));
   }
 
   /** From here on the signal that governs its life means nothing. */
@@ -137,7 +116,7 @@ export class Process {
     const { signal, done } = eitherSignal(own, this.#life);
     try {
       const path = `${this.#path}/wait`;
-      const raw = await this.#transport.json<Raw>({ method: "POST", path, json, signal, again: true });
+      const raw = await this.#transport.json<Raw>({ method: "POST", path, json, signal, again: true, patience: FOLLOW_MS });
       return this.#ended(fromWire<Exit>(raw));
     } catch (error) {
       if (this.#killed) await settled(this.#killed, KILL_MS);
@@ -176,6 +155,23 @@ export class Process {
       piecewise: true,
       signal,
     });
+  }
+
+  /**
+   * The whole of its standard input. A connection that is lost is opened again: each byte arrives once. That it reads
+   * no more is no error.
+   */
+  async writeAll(data: Uint8Array, { signal }: CallOptions = {}): Promise<void> {
+    const headers = { "content-type": "application/octet-stream" };
+    const call = { method: "POST", path: `${this.#path}/stdin`, headers, again: true, patience: FOLLOW_MS } as const;
+    try {
+      for (let offset = 0; offset === 0 || offset < data.length; offset += INPUT_PIECE) {
+        const body = data.subarray(offset, offset + INPUT_PIECE);
+        await this.#transport.json({ ...call, query: { offset, eof: offset + body.length >= data.length }, body, signal });
+      }
+    } catch (error) {
+      if (!(error instanceof Conflict)) throw error;
+    }
   }
 
   async closeStdin(options: CallOptions = {}): Promise<void> {

@@ -3,10 +3,12 @@
 // One sandbox: a handle that holds nothing but its id. Making one costs nothing, see Cay.attach.
 
 import { orAborted, settled } from "./abort.js";
-import { Invalid, NotFound, Unsupported } from "./errors.js";
+import { Invalid, NotFound, TooLarge, Unsupported } from "./errors.js";
 import { Files } from "./files.js";
-import { checkNetworkPolicy, type NetworkPolicy } from "./policy.js";
+import { joined } from "./frames.js";
+import { requireDenyAll, type NetworkPolicy } from "./policy.js";
 import { Process } from "./process.js";
+import { newKey, Run } from "./run.js";
 import type { Transport } from "./transport.js";
 import type {
   CallOptions,
@@ -15,16 +17,20 @@ import type {
   ExecBytes,
   ExecOptions,
   ExecResult,
+  Exit,
+  Output,
   ProcessInfo,
   SandboxInfo,
   Spec,
   StartOptions,
   Stats,
 } from "./types.js";
-import { commandToWire, execBytes, execResult, fromWire, processInfo, specFromWire, type Raw } from "./wire.js";
+import { commandToWire, fromWire, processInfo, specFromWire, type Raw } from "./wire.js";
 
 /** How long a rejection waits for the clean-up that goes with it. */
 const CLEAN_UP_MS = 2000;
+/** A result is in memory, all of it. */
+const MAX_OUTPUT = 256 << 20;
 
 export class Sandbox {
   readonly id: string;
@@ -50,25 +56,33 @@ export class Sandbox {
 
   /**
    * Runs a command to its end. A non-zero exit code is a result. An abort rejects with the signal's reason, and the
-   * daemon kills the command with everything that it started.
+   * command is killed with everything that it started; also, some seconds later, if this program dies. A daemon that is
+   * restarted meanwhile does not matter. The result is whole, or there is none: TooLarge, OutputLost.
    */
   async exec(command: Command, options: ExecOptions = {}): Promise<ExecResult> {
-    return execResult(await this.#exec(command, options, "utf8"));
+    const { exit, stdout, stderr } = await this.#exec(command, options);
+    return { ...exit, stdout: Buffer.concat(stdout).toString(), stderr: Buffer.concat(stderr).toString() };
   }
 
   /** The same, with the output byte for byte. */
   async execBytes(command: Command, options: ExecOptions = {}): Promise<ExecBytes> {
-    return execBytes(await this.#exec(command, options, "base64"));
+    const { exit, stdout, stderr } = await this.#exec(command, options);
+    return { ...exit, stdout: joined(stdout), stderr: joined(stderr) };
   }
 
-  #exec(command: Command, options: ExecOptions, encoding: "utf8" | "base64"): Promise<Raw> {
-    const { input, signal } = options;
-    const given =
-      input === undefined || typeof input === "string"
-        ? { input }
-        : { input_base64: Buffer.from(input.buffer, input.byteOffset, input.byteLength).toString("base64") };
-    const json = { ...commandToWire(command, options), ...given, encoding, kill_on_disconnect: true };
-    return this.#transport.json<Raw>({ method: "POST", path: `${this.#path}/exec`, json, signal });
+  async #exec(command: Command, options: ExecOptions) {
+    const { input, signal, maxOutput = MAX_OUTPUT } = options;
+    signal?.throwIfAborted();
+    const bytes = typeof input === "string" ? Buffer.from(input) : input;
+    const run = new Run(this.#transport, this.#path, commandToWire(command, options), { input: bytes, signal });
+    const written: Record<Output["stream"], Uint8Array[]> = { stdout: [], stderr: [] };
+    for await (const { stream, data, offset } of run.output()) {
+      if (offset + data.length > maxOutput)
+        throw new TooLarge(`the command wrote more than ${maxOutput} bytes: start it and read its output`);
+      written[stream].push(data);
+    }
+    // That the sandbox no longer keeps what was read is nothing that its reader misses.
+    return { exit: { ...(run.exit as Exit), truncated: false }, ...written };
   }
 
   /**
@@ -76,11 +90,13 @@ export class Sandbox {
    * started, wait() rejects with the signal's reason and its streams fail with it.
    */
   async start(command: Command, options: StartOptions = {}): Promise<Process> {
-    const { stdin, pty, rows, cols, signal } = options;
+    const { stdin, pty, rows, cols, killOnDisconnect, hold = true, signal } = options;
     signal?.throwIfAborted();
-    const json = { ...commandToWire(command, options), stdin, pty, rows, cols };
+    const more = { stdin, pty, rows, cols, hold, kill_on_disconnect: killOnDisconnect, key: newKey() };
+    const json = { ...commandToWire(command, options), ...more };
+    const path = `${this.#path}/processes`;
     // Without the signal: what was started can be killed only if the answer is read.
-    const started = this.#transport.json<{ pid: number }>({ method: "POST", path: `${this.#path}/processes`, json });
+    const started = this.#transport.json<{ pid: number }>({ method: "POST", path, json, again: true });
     try {
       const { pid } = await orAborted(started, signal);
       return new Process(this.#transport, this.#path, pid, { stdin, life: signal });
@@ -153,8 +169,7 @@ export class Sandbox {
 
   /** "deny-all" is in force always. Other policies are Unsupported in this version, and Invalid if they are none. */
   async setNetwork(policy: NetworkPolicy, { signal }: CallOptions = {}): Promise<void> {
-    checkNetworkPolicy(policy);
-    if (policy !== "deny-all") throw new Unsupported("this version has no network policy but 'deny-all'");
+    requireDenyAll(policy);
     await this.refresh({ signal });
   }
 

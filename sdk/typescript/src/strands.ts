@@ -5,9 +5,10 @@
 // CaySandbox is the abstract class `Sandbox` of @strands-agents/sdk over a sandbox of cay. The class and its errors
 // must be the SDK's own, which its tools recognise by `instanceof`: the SDK is a peer of this package.
 //
-// A command is read by `supervise` at the command's speed, into a Feed from which the consumer of the generator takes
-// at its own. A timeout, an abort and a generator that is closed early are one thing here: the command and all that it
-// started gets SIGTERM, a second later SIGKILL, and only then is the caller told.
+// A command is read by `supervise` into a short Feed from which the consumer of the generator takes at its own speed; a
+// slow one holds the command back. A timeout, an abort and a generator that is closed early are one thing here: the
+// command and all that it started gets SIGTERM, a second later SIGKILL, and only then is the caller told. When this
+// program dies, it is SIGKILL within seconds.
 
 import { TextDecoder } from "node:util";
 
@@ -18,13 +19,17 @@ import { DEFAULT_FILE_EDITOR_DESCRIPTION, makeFileEditor } from "@strands-agents
 import { SANDBOX_SHELL_DESCRIPTION, makeShell } from "@strands-agents/sdk/vended-tools/shell";
 
 import { createWith, orRemoved } from "./defaults.js";
-import { Cay, CayError, Conflict, Gone, Invalid, NotFound, Sandbox as Box } from "./index.js";
+import { Cay, CayError, Gone, Invalid, NotFound, Sandbox as Box } from "./index.js";
 import type { CayOptions, CreateOptions, Exit, Files, Process } from "./index.js";
+import { noteOf } from "./wire.js";
 
 const WORKING_DIR = "/workspace";
 const ENV_KEY_PATTERN = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
 /** Between SIGTERM and SIGKILL, in milliseconds. */
 const GRACE = 1000;
+/** Chunks that wait for the consumer, and how long it may take none before the daemon takes it for stuck. */
+const WAITING = 64;
+const STALL = 3600;
 /** The daemon ends a command itself so many seconds after its time, in case this client cannot any more. */
 const SPARE = 5;
 /** What setTimeout can count, in seconds. */
@@ -119,6 +124,7 @@ export class CaySandbox extends Sandbox implements AsyncDisposable {
       cwd: this.#resolve(cwd ?? "."),
       timeout: seconds === undefined ? undefined : seconds + SPARE,
       stdin: input !== undefined,
+      killOnDisconnect: true,
     });
     const feed = new Feed();
     const stop = stopper(seconds, signal);
@@ -130,8 +136,10 @@ export class CaySandbox extends Sandbox implements AsyncDisposable {
       const { stdout, stderr } = feed;
       if (end === "abort") throw new SandboxAbortError();
       if (typeof end === "string" || end.timedOut) throw new SandboxTimeoutError(timeout ?? 0, stdout, stderr);
-      yield { type: "executionResult", exitCode: end.exitCode, stdout, stderr, outputFiles: [] };
+      const told = stderr + noteOf(end);
+      yield { type: "executionResult", exitCode: end.exitCode, stdout, stderr: told, outputFiles: [] };
     } finally {
+      feed.close();
       stop.now("closed"); // nothing, if it has ended
       await outcome;
     }
@@ -233,19 +241,26 @@ function stopper(seconds: number | undefined, signal: AbortSignal | undefined): 
   return { when, now };
 }
 
-/** Chunks on their way to a consumer that may be slow, and all text so far. */
+/** Chunks on their way to a consumer that may be slow, and all text so far. Only so many wait for it. */
 class Feed {
   stdout = "";
   stderr = "";
   readonly #waiting: StreamChunk[] = [];
   #wake = () => {};
+  #proceed = () => {};
   #ended = false;
+  #closed = false;
 
-  push(streamType: StreamType, data: string): void {
-    if (data === "") return;
+  /** Resolves when there is room for more. */
+  async push(streamType: StreamType, data: string): Promise<void> {
+    if (data === "" || this.#closed) return;
     this[streamType] += data;
     this.#waiting.push({ type: "streamChunk", data, streamType });
     this.#wake();
+    if (this.#waiting.length < WAITING) return;
+    await new Promise<void>((resolve) => {
+      this.#proceed = resolve;
+    });
   }
 
   end(): void {
@@ -253,9 +268,16 @@ class Feed {
     this.#wake();
   }
 
+  /** Nobody takes any more: what is left to be read is read all the same, to its end. */
+  close(): void {
+    this.#closed = true;
+    this.#proceed();
+  }
+
   async *[Symbol.asyncIterator](): AsyncGenerator<StreamChunk, void, undefined> {
     for (;;) {
       yield* this.#waiting.splice(0);
+      this.#proceed();
       if (this.#waiting.length > 0) continue;
       if (this.#ended) return;
       await new Promise<void>((resolve) => {
@@ -269,7 +291,7 @@ class Feed {
 async function supervise(process: Process, input: string | undefined, stop: Promise<Reason>, feed: Feed) {
   const ended = readAll(process, feed);
   ended.catch(() => {}); // it is awaited below, perhaps later
-  const fed = input === undefined ? ended : writeAll(process, input).then(() => ended);
+  const fed = input === undefined ? ended : process.writeAll(Buffer.from(input)).then(() => ended);
   try {
     const first = await Promise.race([fed, stop]);
     if (typeof first === "string") await terminate(process, ended);
@@ -282,28 +304,16 @@ async function supervise(process: Process, input: string | undefined, stop: Prom
 
 async function readAll(process: Process, feed: Feed): Promise<Exit> {
   const decoders = { stdout: newDecoder(), stderr: newDecoder() };
-  let end = 0;
-  for await (const { stream, data, offset } of process.output()) {
-    if (offset > end) feed.push("stderr", `\n[${offset - end} bytes of output were lost]\n`);
-    end = offset + data.length;
-    feed.push(stream, decoders[stream].decode(data, { stream: true }));
-  }
-  feed.push("stdout", decoders.stdout.decode());
-  feed.push("stderr", decoders.stderr.decode());
+  for await (const { stream, data } of process.output({ stall: STALL }))
+    await feed.push(stream, decoders[stream].decode(data, { stream: true }));
+  await feed.push("stdout", decoders.stdout.decode());
+  await feed.push("stderr", decoders.stderr.decode());
   return process.wait();
 }
 
 /** Holds back the first bytes of a character until the others have come. */
 function newDecoder(): TextDecoder {
   return new TextDecoder("utf-8", { ignoreBOM: true });
-}
-
-async function writeAll(process: Process, input: string): Promise<void> {
-  try {
-    await process.write(input, { eof: true });
-  } catch (error) {
-    if (!(error instanceof Conflict)) throw error; // else it reads no more
-  }
 }
 
 async function terminate(process: Process, ended: Promise<Exit>): Promise<void> {

@@ -11,6 +11,7 @@ import https from "node:https";
 import type { Socket } from "node:net";
 import { onAbort, sleep } from "./abort.js";
 import { CayError, errorFromAnswer, Internal, Unavailable } from "./errors.js";
+import { joined } from "./frames.js";
 import type { Address } from "./host.js";
 
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
@@ -29,6 +30,8 @@ export interface Call {
   epoch?: number;
   /** May be repeated although it was sent. */
   again?: boolean;
+  /** Milliseconds that a daemon which was there may be away; default 5000. */
+  patience?: number;
   /** The body has its effect as it comes, and not when all of it is there. */
   piecewise?: boolean;
   /** Set by the transport: an attempt got so far that it may have been carried out. */
@@ -133,7 +136,8 @@ export class Transport {
         return await this.#once(call, read);
       } catch (error) {
         if (error instanceof Lost && error.sent) call.sent = true;
-        const left = (this.#reached ? PATIENCE_MS : FIRST_PATIENCE_MS) - (Date.now() - began);
+        const patience = this.#reached ? (call.patience ?? PATIENCE_MS) : FIRST_PATIENCE_MS;
+        const left = patience - (Date.now() - began);
         if (!mayRepeat(call, error) || left < pause) throw this.#final(error);
       }
       await sleep(pause, call.signal);
@@ -151,6 +155,7 @@ export class Transport {
     return new Promise<T>((resolve, reject) => {
       const request = this.#request(call);
       const undo = onAbort(call.signal, () => {
+        if (hasConnection(request)) call.sent = true;
         reject(call.signal?.reason);
         request.destroy();
       });
@@ -202,17 +207,10 @@ async function readError(response: http.IncomingMessage): Promise<never> {
   throw errorFromAnswer(response.statusCode ?? 0, await readText(response));
 }
 
-/** An array of its own, not a part of Node's pool. */
 async function readAll(response: http.IncomingMessage): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   for await (const chunk of response) chunks.push(chunk as Buffer);
-  const all = new Uint8Array(chunks.reduce((size, chunk) => size + chunk.length, 0));
-  let at = 0;
-  for (const chunk of chunks) {
-    all.set(chunk, at);
-    at += chunk.length;
-  }
-  return all;
+  return joined(chunks);
 }
 
 async function readText(response: http.IncomingMessage): Promise<string> {
@@ -227,10 +225,14 @@ async function readText(response: http.IncomingMessage): Promise<string> {
  * connection that was kept alive before all of the request was written.
  */
 function wasSent({ body, piecewise }: Call, request: http.ClientRequest, error: NodeJS.ErrnoException): boolean {
-  const socket = request.socket as (Socket & { secureConnecting?: boolean }) | null; // of TLS: before the handshake
-  if (!socket || socket.connecting || socket.secureConnecting || error.syscall === "connect") return false;
+  if (!hasConnection(request) || error.syscall === "connect") return false;
   const incomplete = request.reusedSocket && error.code === "EPIPE";
   return !incomplete || piecewise === true || (body !== undefined && !(body instanceof Uint8Array));
+}
+
+function hasConnection(request: http.ClientRequest): boolean {
+  const socket = request.socket as (Socket & { secureConnecting?: boolean }) | null; // of TLS: before the handshake
+  return Boolean(socket && !socket.connecting && !socket.secureConnecting);
 }
 
 function mayRepeat(call: Call, error: unknown): boolean {

@@ -116,6 +116,9 @@ export interface Stats {
   inodes: number;
   inodesMax: number;
   oomKills: number;
+  /** Kept for later readers, on the host's disk. */
+  output: number;
+  outputMax: number;
 }
 
 /** A string is run by the shell, an array is the program and its arguments. */
@@ -132,6 +135,8 @@ export interface CommandOptions extends CallOptions {
 export interface ExecOptions extends CommandOptions {
   /** The whole standard input. */
   input?: string | Uint8Array | undefined;
+  /** Bytes of output; a command that writes more is killed, and exec rejects with TooLarge. Default: 256 MiB. */
+  maxOutput?: number | undefined;
 }
 
 export interface StartOptions extends CommandOptions {
@@ -141,6 +146,10 @@ export interface StartOptions extends CommandOptions {
   pty?: boolean | undefined;
   rows?: number | undefined;
   cols?: number | undefined;
+  /** It is killed when for 10 seconds nobody has followed its output or waited for its end. */
+  killOnDisconnect?: boolean | undefined;
+  /** It does not write much before somebody follows or waits, for 10 seconds at most. Default: true. */
+  hold?: boolean | undefined;
 }
 
 /** How a process ended. */
@@ -151,13 +160,15 @@ export interface Exit {
   /** 0 unless a signal ended it. */
   signal: number;
   timedOut: boolean;
-  /** Output was dropped, oldest first. */
+  /** Output was dropped, oldest first; never of a result, which is whole. */
   truncated: boolean;
-  /** The sandbox ran out of memory meanwhile. */
+  /** Killed with all it started, because the sandbox was out of memory. */
   oom: boolean;
   durationMs: number;
   cpuMs: number;
   peakMemory: number;
+  /** Why it did not end by itself, in words; absent if it did. */
+  reason?: string;
 }
 
 /** Bytes that are not UTF-8 are U+FFFD; see Sandbox.execBytes. */

@@ -6,8 +6,6 @@ import type {
   Command,
   CommandOptions,
   CreateOptions,
-  ExecBytes,
-  ExecResult,
   Exit,
   FileInfo,
   ProcessInfo,
@@ -34,14 +32,9 @@ export function fromWire<T>(raw: Raw): T {
   return value as T;
 }
 
-export function execResult(raw: Raw): ExecResult {
-  const { encoding: _, ...rest } = raw;
-  return fromWire<ExecResult>(rest);
-}
-
-export function execBytes(raw: Raw): ExecBytes {
-  const bytes = (name: string) => new Uint8Array(Buffer.from(raw[name] as string, "base64"));
-  return { ...execResult(raw), stdout: bytes("stdout"), stderr: bytes("stderr") };
+/** For who reads the output: that a command was ended from outside, and why. */
+export function noteOf({ reason, timedOut }: Exit): string {
+  return reason && !timedOut ? `\n[cay: the command was ended: ${reason}]\n` : "";
 }
 
 export function processInfo(raw: Raw): ProcessInfo {

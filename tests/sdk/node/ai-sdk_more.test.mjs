@@ -166,8 +166,9 @@ test("a session of cay/eve is one for a harness, too: its directories are found,
   }
 });
 
-test("not in this version: a network and secrets are refused with unsupported when the sandbox is made", async () => {
-  for (const options of [{ network: "allow-all" }, { secrets: { KEY: "x" } }]) {
+test("not in this version: a network, secrets and registry images are refused with unsupported when the sandbox is made", async () => {
+  const networks = [{ network: "allow-all" }, { network: "open" }];
+  for (const options of [...networks, { secrets: { KEY: "x" } }, { image: "ubuntu:22.04" }]) {
     await assert.rejects(createCaySandbox({ client: cay, ...options }), { code: "unsupported" });
     await assert.rejects(cayHarnessSandbox({ client: cay, ...options }).createSession(), { code: "unsupported" });
   }

@@ -116,7 +116,8 @@ test("useSessionFn gives the session and takes networkPolicy deny-all; other opt
   assert.equal(await handle.useSessionFn(), handle.session);
   assert.equal(await handle.useSessionFn({ networkPolicy: "deny-all" }), handle.session);
   await assert.rejects(handle.useSessionFn({ networkPolicy: "allow-all" }), Unsupported);
-  await assert.rejects(handle.useSessionFn({ networkPolicy: "x" }), Invalid);
+  await assert.rejects(handle.useSessionFn({ networkPolicy: "open" }), Unsupported);
+  await assert.rejects(handle.useSessionFn({ networkPolicy: { allow: "x" } }), Invalid);
   await assert.rejects(handle.useSessionFn({ timeout: 1 }), /no option 'timeout'/);
 });
 

@@ -36,13 +36,17 @@ test("cay/eve loads where no eve is installed: it imports nothing of it", async 
 test("an unknown option is refused, of the environment and of open", async () => {
   assert.throws(() => provider({ runtime: "node22" }), /no option 'runtime'.*memory/);
   assert.throws(() => provider({ cwd: "/" }), Invalid);
-  assert.throws(() => provider({ networkPolicy: "open" }), Invalid);
-  assert.throws(() => provider({ networkPolicy: "allow-all" }), Unsupported);
+  for (const networkPolicy of ["open", "allow-all"]) assert.throws(() => provider({ networkPolicy }), Unsupported);
   const environment = provider();
   const start = (open) => environment.start(sessionContext(), open, { version: 1, recipe: [] });
   await assert.rejects(start({ ports: [80] }), /no option 'ports'/);
   await assert.rejects(start({ networkPolicy: { allow: 1 } }), Invalid);
   await assert.rejects(start({ networkPolicy: { allow: ["example.com"] } }), Unsupported);
+});
+
+test("registry images are unsupported: a start fails, and makes no sandbox", async () => {
+  const start = provider({ image: "ubuntu:22.04" }).start(sessionContext(), undefined, { version: 1, recipe: [] });
+  await assert.rejects(start, { code: "unsupported", message: /'ubuntu:22.04': registry images are not supported yet/ });
 });
 
 test("loading an agent reaches no daemon: the first call does", async () => {
@@ -127,7 +131,7 @@ test("resume is one request, also in another process, and the commands after it 
   const handle = await environment.resume(context, { version: 1, recipe: [] }, json(state));
   assert.deepEqual(requests, [`GET /sandboxes/${state.sandbox}`]);
   assert.equal(await stdout(handle.sandbox, "cat file"), "here");
-  assert.deepEqual(requests.slice(1), [`POST /sandboxes/${state.sandbox}/exec`]);
+  assert.deepEqual(requests.slice(1), [`POST /sandboxes/${state.sandbox}/processes`]);
 });
 
 test("resume fails if the sandbox is gone or has ended, and makes no other", async () => {

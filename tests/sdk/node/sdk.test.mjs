@@ -62,6 +62,9 @@ test("create: mounts are asked for as the operator's rules want them", async () 
 
 test("create: secrets are Unsupported, an empty id and an unknown field are Invalid", async () => {
   await assert.rejects(context.cay.create({ secrets: { KEY: "v" } }), Unsupported);
+  for (const network of ["open", "allow-all", { allow: ["example.com"] }])
+    await assert.rejects(context.cay.create({ network }), { code: "unsupported", detail: { field: "network" } });
+  await assert.rejects(context.cay.create({ network: { allow: 1 } }), Invalid);
   await assert.rejects(context.cay.create({ id: "" }), Invalid);
   await assert.rejects(context.cay.create({ memroy: "1G" }), (error) => {
     assert.ok(error instanceof Invalid && error instanceof CayError && error instanceof Error);
@@ -72,6 +75,13 @@ test("create: secrets are Unsupported, an empty id and an unknown field are Inva
     assert.match(error.message, /did you mean 'memory'/);
     return true;
   });
+});
+
+test("create: registry images are Unsupported, whatever their name", async () => {
+  for (const image of ["ubuntu:22.04", "python", "ghcr.io/a/b:c"]) {
+    const message = `image '${image}': registry images are not supported yet; use --image host or dir:PATH`;
+    await assert.rejects(context.cay.create({ image }), { code: "unsupported", message, detail: { field: "image" } });
+  }
 });
 
 test("get: one that is there with its info; NotFound if there is none; attach asks nobody", async () => {
@@ -248,10 +258,9 @@ test("version and capabilities", async () => {
 test("setNetwork: deny-all is in force, other policies are Unsupported, what is none is Invalid", async () => {
   const { box } = context;
   await box.setNetwork("deny-all");
-  await assert.rejects(box.setNetwork("allow-all"), Unsupported);
+  for (const name of ["allow-all", "open"]) await assert.rejects(box.setNetwork(name), Unsupported);
   const transforms = { allow: { "*": [], "a.example": [{ transform: [{ headers: { a: "b" } }] }] } };
   await assert.rejects(box.setNetwork(transforms), { code: "unsupported" });
-  await assert.rejects(box.setNetwork("open"), Invalid);
   await assert.rejects(box.setNetwork({ allow: ["not a domain"] }), Invalid);
   await assert.rejects(context.cay.attach("no-such-sandbox").setNetwork("deny-all"), NotFound);
 });

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cay, CayError, Conflict, NotFound, Timeout } from "cay";
+import { Cay, CayError, Conflict, NotFound, OutputLost, Timeout } from "cay";
 import { decode, encode, runs, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared({ output: "64M" });
@@ -111,13 +111,19 @@ test("output: both streams in order with their offsets, from any offset, without
   await quiet.kill();
 });
 
-test("output: what was dropped shows in the first offset and in truncated", async () => {
+test("output: what was dropped is OutputLost, and what is left can be read", async () => {
   const box = await context.cay.create({ output: 65536, idle: 600 });
   try {
     const process = await box.start("head -c 1000000 /dev/zero");
     assert.equal((await process.wait()).truncated, true);
-    const [first] = await pieces(process.output());
-    assert.ok(first[2] > 0);
+    const error = await pieces(process.output()).catch((error) => error);
+    assert.ok(error instanceof OutputLost && error.detail.from === 0);
+    await assert.rejects(new Response(process.stdout).text(), OutputLost);
+    for (const since of ["oldest", error.detail.to]) {
+      const left = await pieces(process.output({ since }));
+      assert.equal(left[0][2], error.detail.to);
+      assert.equal(left.reduce((sum, piece) => sum + piece[1].length, 0), 1_000_000 - error.detail.to);
+    }
   } finally {
     await box.remove();
   }

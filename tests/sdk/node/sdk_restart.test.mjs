@@ -4,9 +4,9 @@
 // driven over the socket CAY_TEST_CONTROL.
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import net from "node:net";
 import { test } from "node:test";
-import { Unavailable } from "cay";
 import { decode, runs, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared();
@@ -70,14 +70,28 @@ test("calls made while the daemon is away wait for it", async () => {
   await made.remove();
 });
 
-test("exec in the middle of which the daemon dies is Unavailable and is not run twice", async () => {
-  const running = context.box.exec("echo once >> /tmp/ran; sleep 9991");
-  running.catch(() => {});
-  await until(() => runs(context.box, "sleep 9991"));
+for (const how of ["kill9", "stop", "upgrade"]) {
+  test(`exec in the middle of which the daemon ends (${how}) gives its result, and runs once`, async () => {
+    const input = Buffer.alloc(5_000_000, "input ");
+    const command = `echo once >> /tmp/ran-${how}; sha256sum; ${COUNT}`;
+    const running = context.box.exec(command, { input });
+    await until(() => context.box.files.exists(`/tmp/ran-${how}`));
+    await control(how === "upgrade" ? how : `restart ${how}`);
+    const done = await running;
+    const sum = createHash("sha256").update(input).digest("hex");
+    assert.equal(done.stdout, `${sum}  -\n${NUMBERS}`);
+    assert.deepEqual([done.exitCode, done.truncated, done.reason], [9, false, undefined]);
+    assert.equal(await context.box.files.readText(`/tmp/ran-${how}`), "once\n");
+  });
+}
+
+test("a command of 80 MB goes on over kill -9 and restart, and waits for its reader meanwhile", async () => {
+  const running = context.box.execBytes("seq 1 10000000 | tee /tmp/sent | sha256sum >&2; cat /tmp/sent");
+  await until(() => context.box.files.exists("/tmp/sent"));
   await control("restart kill9");
-  await assert.rejects(running, Unavailable);
-  assert.equal(await context.box.files.readText("/tmp/ran"), "once\n");
-  await context.box.exec("pkill -f '[s]leep 9991'");
+  const { stdout, stderr } = await running;
+  assert.equal(decode(stderr).split(" ")[0], createHash("sha256").update(stdout).digest("hex"));
+  await context.box.files.remove("/tmp/sent");
 });
 
 test("idle connections of before a restart do no harm", async () => {

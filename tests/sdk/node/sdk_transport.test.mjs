@@ -9,7 +9,7 @@ import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
-import { Cay, Gone, Unavailable } from "cay";
+import { Cay, Gone, OutputLost, Stalled, Unavailable } from "cay";
 import { decode, text } from "./sdk_support.mjs";
 
 let directory, server, cay;
@@ -96,11 +96,59 @@ test("create whose answers are lost removes what it may have made; with an id th
   assert.match(removed[0].path, /^\/api\/v1\/sandboxes\/[0-9a-f]{12}$/);
 });
 
-test("exec, start and writes are not repeated when they were sent", async () => {
+const started = (pid, bytes, how) => (response) => {
+  response.writeHead(200, { "x-cay-pid": pid });
+  response.write(bytes, () => (how === "end" ? response.end() : response.destroy()));
+};
+
+test("exec whose answers are lost is repeated with its key, and read on by its pid", async () => {
+  const more = frame(1, 3, "def");
+  plan = [cut, refuse("unavailable", 503), started(7, frame(1, 0, "abc"), "cut"), stream(more.subarray(0, 18), "cut")];
+  plan.push(stream(Buffer.concat([frame(1, 4, "ef"), frame(3, 6, EXIT)]), "end"));
+  const done = await cay.attach("a").exec("x");
+  assert.deepEqual([done.stdout, done.exitCode], ["abcdef", 0]);
+  const keys = seen.slice(0, 3).map(({ body }) => body.key);
+  assert.ok(keys[0] && keys.every((key) => key === keys[0]) && seen[0].body.kill_on_disconnect === true);
+  assert.deepEqual(
+    seen.slice(3).map(({ path, query }) => [path, query.from]),
+    [
+      ["/api/v1/sandboxes/a/processes/7/output", "3"],
+      ["/api/v1/sandboxes/a/processes/7/output", "5"], // of which "e" comes once more
+    ],
+  );
+});
+
+test("a result that lacks something is none: a gap, a hole, an end before its time, a process that is forgotten", async () => {
+  const gap = frame(6, 3, JSON.stringify({ type: "gap", from: 3, to: 9 }));
+  const abc = frame(1, 0, "abc");
+  const cases = [
+    [started(7, Buffer.concat([abc, gap, frame(1, 9, "j"), frame(3, 10, EXIT)]), "end")],
+    [started(7, Buffer.concat([abc, frame(1, 9, "j"), frame(3, 10, EXIT)]), "end")],
+    [started(7, Buffer.concat([abc, frame(3, 10, EXIT)]), "end")],
+    [started(7, abc, "cut"), refuse("not_found", 404)],
+  ];
+  for (const given of cases) {
+    plan = given;
+    await assert.rejects(cay.attach("a").exec("x"), OutputLost);
+    assert.equal(seen.at(-1).method, "DELETE"); // it was killed
+  }
+});
+
+test("a reader that was cut off for being slow is told so; exec goes on", async () => {
+  const stalled = frame(5, 3, JSON.stringify({ type: "error", error: { code: "stalled", message: "slow" } }));
+  const begin = Buffer.concat([frame(1, 0, "abc"), stalled]);
+  plan = [stream(begin, "end")];
+  await assert.rejects(new Response(cay.attach("a").process(7).stdout).text(), Stalled);
+  plan = [started(7, begin, "end"), stream(frame(3, 3, EXIT), "end")];
+  assert.equal((await cay.attach("a").exec("x")).stdout, "abc");
+});
+
+test("start is repeated with the same key; writes are not repeated when they were sent", async () => {
   const box = cay.attach("a");
+  plan = [cut, refuse("unavailable", 503), answer({ pid: 7 }, 201)];
+  assert.equal((await box.start("x")).pid, 7);
+  assert.equal(new Set(seen.map(({ body }) => body.key)).size, 1);
   const calls = [
-    () => box.exec("x"),
-    () => box.start("x"),
     () => box.files.write("/x", "{}"),
     () => box.process(1).write("{}"),
     () => box.process(1).signal("TERM"),
@@ -111,10 +159,6 @@ test("exec, start and writes are not repeated when they were sent", async () => 
     await assert.rejects(call(), (error) => error instanceof Unavailable && error.cause.code === "ECONNRESET");
     assert.equal(seen.length, 1);
   }
-  plan = [refuse("unavailable", 503)];
-  seen = [];
-  await assert.rejects(box.exec("x"), Unavailable);
-  assert.equal(seen.length, 1);
 });
 
 test("exec on a connection that the server closed while it was idle", async () => {
@@ -123,6 +167,7 @@ test("exec on a connection that the server closed while it was idle", async () =
     await box.refresh();
     if (i % 2) server.closeIdleConnections();
     else seen.at(-1).socket.destroy();
+    plan = [started(7, frame(3, 0, EXIT), "end")];
     await box.exec("x");
   }
   assert.equal(seen.length, 40);

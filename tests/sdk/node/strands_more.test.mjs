@@ -99,8 +99,9 @@ test("request() is not in the SDK for TypeScript yet", () => {
   assert.equal(sandbox.request, undefined);
 });
 
-test("not in this version: a network and secrets are refused with unsupported when the sandbox is made", async () => {
-  for (const options of [{ network: "allow-all" }, { secrets: { KEY: "x" } }]) {
+test("not in this version: a network, secrets and registry images are refused with unsupported when the sandbox is made", async () => {
+  const networks = [{ network: "allow-all" }, { network: "open" }];
+  for (const options of [...networks, { secrets: { KEY: "x" } }, { image: "ubuntu:22.04" }]) {
     await assert.rejects(CaySandbox.create(options), { code: "unsupported" });
     await assert.rejects(new CaySandbox(options).execute("true"), { code: "unsupported" });
   }

@@ -281,19 +281,61 @@ def test_thread_data_mounts(provider):
 # ---- not in this version
 
 
-@pytest.mark.parametrize("network", [{"mode": "allowlist", "allow": ["pypi.org"]},
-                                     types.SimpleNamespace(mode="allowlist")])
-def test_lists_of_hosts_are_unsupported(provider, network):
-    """sandbox.network.mode: allowlist is cay.Unsupported when the provider is made, never ignored."""
-    with pytest.raises(sdk.Unsupported, match="allowlist"):
+@pytest.mark.parametrize("network, mode", [
+    ({"mode": "allowlist", "allow": ["pypi.org"]}, "allowlist"), (types.SimpleNamespace(mode="allowlist"), "allowlist"),
+    ({"mode": "open"}, "open"), (types.SimpleNamespace(mode="open"), "open"), ("open", "open"),
+    ({"allow": ["pypi.org"]}, "open")])
+def test_networks_are_unsupported(provider, network, mode):
+    """sandbox.network: any mode but isolated is cay.Unsupported when the provider is made, never ignored."""
+    with pytest.raises(sdk.Unsupported, match=f"sandbox.network.mode {mode}") as caught:
         provider(network=network)
+    assert caught.value.detail == {"field": "network"}
 
 
-@pytest.mark.parametrize("mode", ["open", "isolated", None])
-def test_other_networks_are_none(provider, cay, mode):
-    """sandbox.network.mode: isolated is what a sandbox is; open, DeerFlow's default, gets no network either."""
-    one = provider(network=types.SimpleNamespace(mode=mode))
+def test_create_takes_no_image_and_no_network_of_others(backend):
+    """image and network among the further arguments of create are looked at as those of the configuration are."""
+    for options in ({"network": "open"}, {"network": {"mode": "allowlist"}}, {"image": "other:1"}):
+        with pytest.raises(sdk.Unsupported) as caught:
+            backend.create("thread", "one", **options)
+        assert caught.value.detail == {"field": next(iter(options))}
+    assert backend.is_absent("one")
+    assert backend.create("thread", "one", image="host", network={"mode": "isolated"}).sandbox_url
+
+
+@pytest.mark.parametrize("network", [{"mode": "isolated"}, types.SimpleNamespace(mode="isolated"), {}, None])
+def test_isolated_is_what_a_sandbox_is(provider, cay, network):
+    """sandbox.network.mode: isolated, or no such section."""
+    one = provider(network=network)
     assert cay.attach(one.get(one.acquire("thread")).container_name).exec("ls /sys/class/net").stdout == "lo\n"
+
+
+def test_defaults_of_deerflow_are_not_chosen(provider, monkeypatch):
+    """An image and a network that stand in DeerFlow's model and not in config.yaml (pydantic's model_fields_set) mean
+    nothing."""
+    network = types.SimpleNamespace(mode="open")
+    one = provider(image="registry.example/aio:latest", network=network, model_fields_set={"cay_host"})
+    assert one.get(one.acquire("thread")).sandbox_url
+
+
+@pytest.mark.parametrize("where", ["image", "cay_spec"])
+def test_images_of_registries_are_unsupported(provider, cay, where):
+    """sandbox.image and cay_spec's image: one that cayd does not have is cay.Unsupported at create; nothing is made."""
+    image = "registry.example/all-in-one-sandbox:latest"
+    before = {info.id for info in cay.list(state="all")}
+    one = provider(**({"image": image} if where == "image" else {"cay_spec": {"image": image}}))
+    with pytest.raises(sdk.Unsupported, match=f"image '{image}': registry images are not supported yet") as caught:
+        one.acquire("thread")
+    assert caught.value.detail == {"field": "image"}
+    assert {info.id for info in cay.list(state="all")} == before
+
+
+def test_image_of_the_configuration(provider, cay):
+    """sandbox.image is the sandboxes' own; beside another one of cay_spec it is refused."""
+    for options in ({"image": "host"}, {"image": "host", "cay_spec": {"image": "host", "memory": "64M"}}):
+        one = provider(**options)
+        assert cay.attach(one.get(one.acquire("thread")).container_name).spec()["image"] == "host"
+    with pytest.raises(sdk.Invalid, match="other:1"):
+        provider(image="other:1", cay_spec={"image": "host"})
 
 
 def test_cayd_is_not_a_provisioner(cayd):

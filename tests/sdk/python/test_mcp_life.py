@@ -290,9 +290,9 @@ def test_a_given_ttl_is_not_prolonged(host, cay):
 def test_an_image_that_is_not_there_is_an_error_of_the_tool(host):
     """Errors at create are told at the call."""
     async def body(client):
-        assert "no image 'nonesuch'" in await error(client, "run", command="true")
+        assert "image 'ubuntu:22.04': registry images are not supported yet" in await error(client, "run", command="true")
 
-    talk(body, "--host", host, "--image", "nonesuch")
+    talk(body, "--host", host, "--image", "ubuntu:22.04")
 
 
 def test_a_user_that_is_not_there_is_an_error_and_leaves_nothing(host, cay):

@@ -283,9 +283,19 @@ def test_images_of_registries_are_unsupported(backend, cay):
     """image: one that cayd has not is cay.Unsupported, which is a RuntimeError; nothing is made."""
     before = {info.id for info in cay.list(state="all")}
     for image in ("ubuntu:22.04", "ghcr.io/sst/opencode:latest"):
-        with pytest.raises(sdk.Unsupported, match=image) as caught:
+        with pytest.raises(sdk.Unsupported, match=f"'{image}': registry images are not supported yet") as caught:
             backend.create(image=image)
         assert isinstance(caught.value, RuntimeError) and caught.value.detail["field"] == "image"
+    assert {info.id for info in cay.list(state="all")} == before
+
+
+@pytest.mark.parametrize("network", ["open", "allow-all", {"allow": ["pypi.org"]}])
+def test_networks_are_unsupported(backend, cay, network):
+    """A network among the further keywords of create is cay.Unsupported, not one more that is ignored."""
+    before = {info.id for info in cay.list(state="all")}
+    with pytest.raises(sdk.Unsupported) as caught:
+        backend.create(network=network)
+    assert caught.value.detail == {"field": "network"}
     assert {info.id for info in cay.list(state="all")} == before
 
 

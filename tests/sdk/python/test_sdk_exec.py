@@ -137,14 +137,17 @@ def test_output_of_bytes_and_of_much(twin, sandbox):
 
 
 def test_output_that_was_dropped(twin, client):
-    """What the sandbox no longer keeps is left out; the first offset says how much."""
+    """Nobody followed, and the sandbox no longer keeps all of it: OutputLost, and how to read what is left."""
     with twin.within(client.sandbox(output=4096)) as sandbox:
         process = twin(sandbox.start("seq 10000"))
         assert twin(process.wait()).truncated
-        pieces = twin(process.output())
+        with pytest.raises(sdk.OutputLost) as caught:
+            twin(process.output())
         whole = b"".join(b"%d\n" % n for n in range(1, 10001))
-        assert pieces[0].offset > 0 and pieces[-1].end == len(whole)
-        assert whole.endswith(b"".join(piece.data for piece in pieces))
+        for since in (None, caught.value.detail["to"]):
+            pieces = twin(process.output(since=since))
+            assert pieces[0].offset > 0 and pieces[-1].end == len(whole)
+            assert whole.endswith(b"".join(piece.data for piece in pieces))
 
 
 def test_several_readers(twin, sandbox):

@@ -35,7 +35,7 @@ def test_frames_cut_at_every_byte():
         assert first == complete
 
 
-@pytest.mark.parametrize("bad", [frame(0, 0, b""), frame(6, 0, b""), b"\1\0\0\1" + bytes(12),
+@pytest.mark.parametrize("bad", [frame(0, 0, b""), frame(7, 0, b""), b"\1\0\0\1" + bytes(12),
                                  struct.pack(">B3xIQ", 1, frames.MAX_FRAME + 1, 0), b"HTTP/1.1 200 OK\r\n"])
 def test_what_is_no_frame(bad):
     """A wrong kind, padding or length is an error at once: nothing is collected in memory."""

@@ -48,13 +48,16 @@ def test_mounts(twin, client, tmp_path):
 
 
 def test_what_cannot_be_created(twin, client):
-    """Secrets are not part of this version; an unknown option is a TypeError of Python's."""
+    """Secrets and registry images are not part of this version; an unknown option is a TypeError of Python's."""
     with pytest.raises(sdk.Unsupported) as caught:
         twin(client.create(secrets={"KEY": "x"}))
     assert caught.value.detail == {"field": "secrets"}
     with pytest.raises(TypeError, match="memroy"):
         twin(client.create(memroy="1G"))
-    for wrong in (dict(id="Not An Id"), dict(image="oci:none"), dict(cpus=-1), dict(ttl="soon"), dict(env={"": "x"})):
+    with pytest.raises(sdk.Unsupported, match="image 'ubuntu:22.04': registry images are not supported yet") as caught:
+        twin(client.create(image="ubuntu:22.04"))
+    assert caught.value.detail == {"field": "image"}
+    for wrong in (dict(id="Not An Id"), dict(cpus=-1), dict(ttl="soon"), dict(env={"": "x"})):
         with pytest.raises(sdk.CayError):
             twin(client.create(**wrong))
 

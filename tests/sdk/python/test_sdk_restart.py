@@ -90,6 +90,7 @@ def test_every_call_waits_for_a_daemon_that_is_away(twin, daemon):
 def test_a_daemon_that_stays_away(twin, daemon, monkeypatch):
     """Unavailable after some seconds, for streams as well."""
     monkeypatch.setattr("cay._retry.SECONDS", 0.2)
+    monkeypatch.setattr("cay._retry.FOLLOW_SECONDS", 0.2)
     client = twin.new(f"unix:{daemon.sock}")
     sandbox = twin(client.create())
     process = twin(sandbox.start("echo hi; sleep 1000"))
@@ -131,11 +132,10 @@ def test_what_reads_is_repeated(twin, behind, relay, sandbox):
 
 
 def test_what_acts_is_never_repeated(twin, behind, relay, sandbox):
-    """exec, start, write and the like: Unavailable, and the daemon was asked once."""
+    """write and the like: Unavailable, and the daemon was asked once."""
     box = behind.attach(sandbox.id)
     process = twin(box.start("cat", stdin=True))
-    for call in (lambda: box.exec("echo >> /tmp/acted"), lambda: box.start("echo >> /tmp/acted"),
-                 lambda: process.write("x"), lambda: process.signal("USR1"), lambda: box.files.write("/tmp/f", "x"),
+    for call in (lambda: process.write("x"), lambda: process.signal("USR1"), lambda: box.files.write("/tmp/f", "x"),
                  lambda: box.files.mkdir("/tmp/d"), lambda: box.files.remove("/tmp/d"), box.pause, box.resume):
         relay.rules.append((b"", lose))
         before = len(relay.seen)
@@ -143,6 +143,29 @@ def test_what_acts_is_never_repeated(twin, behind, relay, sandbox):
             twin(call())
         assert len(relay.seen) == before + 1 and "lost the connection" in caught.value.message
     twin(process.kill())
+
+
+def test_a_start_is_repeated_and_runs_once(twin, behind, relay, sandbox):
+    """The answers to the first two are lost: there is one process all the same."""
+    box = behind.attach(sandbox.id)
+    relay.rules += [(b"POST", lose)] * 2
+    process = twin(box.start("echo once >> /tmp/started"))
+    assert relay.count("POST") == 3 and twin(process.wait()).ok
+    assert twin(sandbox.files.read_text("/tmp/started")) == "once\n"
+    twin(sandbox.files.remove("/tmp/started"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 250, 300, 1000, 20000])
+def test_an_exec_that_is_cut_anywhere(twin, behind, relay, sandbox, size):
+    """Before there is an answer, within its headers or its output: it runs once, and the result is whole."""
+    box = behind.attach(sandbox.id)
+    text = "".join(f"{n}\n" for n in range(20000))
+    twin(sandbox.files.write("/tmp/text", text))
+    relay.rules += [(b"POST", cut_after(size)), (b"", cut_after(size))]
+    done = twin(box.exec("echo once >> /tmp/ran; cat /tmp/text; echo end >&2; exit 3"))
+    assert (done.stdout, done.stderr, done.exit_code) == (text, "end\n", 3) and not done.truncated
+    assert twin(sandbox.files.read_text("/tmp/ran")) == "once\n"
+    twin(sandbox.files.remove("/tmp/ran"))
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 200, 300, 400, 1000])

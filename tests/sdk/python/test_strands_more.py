@@ -132,9 +132,10 @@ def test_classes_of_a_newer_sdk():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("options", [{"network": "allow-all"}, {"secrets": {"KEY": "x"}}])
+@pytest.mark.parametrize("options", [{"network": "allow-all"}, {"network": "open"}, {"secrets": {"KEY": "x"}},
+                                     {"image": "ubuntu:22.04"}])
 def test_not_in_this_version(host, options):
-    """A network and secrets are refused with Unsupported, by create and at the first use."""
+    """A network, secrets and registry images are refused with Unsupported, by create and at the first use."""
     with pytest.raises(Unsupported):
         do(CaySandbox.create(host=host, **options))
     with pytest.raises(Unsupported), CaySandbox(host=host, **options) as lazy:

@@ -14,8 +14,8 @@ from ._async.files import AsyncFiles
 from ._async.process import AsyncProcess
 from ._async.sandbox import AsyncSandbox
 from ._errors import (
-    CayError, Conflict, Denied, Gone, Internal, Invalid, Limit, NoSpace, NotFound, Timeout, TooLarge, Unauthorized,
-    Unavailable, Unsupported,
+    CayError, Conflict, Denied, Gone, Internal, Invalid, Limit, NoSpace, NotFound, OutputLost, Stalled, Timeout,
+    TooLarge, Unauthorized, Unavailable, Unsupported,
 )
 from ._models import (
     Change, Event, ExecBytes, ExecResult, Exit, FileInfo, Match, Mount, Output, ProcessInfo, SandboxInfo, Stats,
@@ -31,6 +31,6 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncCay", "AsyncFiles", "AsyncProcess", "AsyncSandbox", "Cay", "CayError", "Change", "Conflict", "Denied",
     "Event", "ExecBytes", "ExecResult", "Exit", "FileInfo", "Files", "Gone", "Internal", "Invalid", "Limit", "Match",
-    "Mount", "NoSpace", "NotFound", "Output", "Process", "ProcessInfo", "Sandbox", "SandboxInfo", "Spec", "Stats",
-    "Timeout", "TooLarge", "Unauthorized", "Unavailable", "Unsupported",
+    "Mount", "NoSpace", "NotFound", "Output", "OutputLost", "Process", "ProcessInfo", "Sandbox", "SandboxInfo", "Spec",
+    "Stalled", "Stats", "Timeout", "TooLarge", "Unauthorized", "Unavailable", "Unsupported",
 ]

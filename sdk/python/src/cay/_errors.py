@@ -66,6 +66,18 @@ class Gone(CayError):
     code, status = "gone", 410
 
 
+class OutputLost(CayError):
+    """Bytes of output that were asked for are gone: from `detail["from"]` to before `detail["to"]`."""
+
+    code, status = "lost", 410
+
+
+class Stalled(CayError):
+    """A reader took nothing for too long and was cut off. The process goes on; so may another reader."""
+
+    code, status = "stalled", 408
+
+
 class TooLarge(CayError):
     """Larger than a stated maximum."""
 
@@ -104,11 +116,11 @@ class NoSpace(CayError):
 
 ERRORS: tuple[type[CayError], ...] = (
     Invalid, Unauthorized, Denied, NotFound, Timeout, Conflict, Gone, TooLarge, Limit, Internal, Unsupported,
-    Unavailable, NoSpace,
+    Unavailable, NoSpace, OutputLost, Stalled,
 )
 _BY_CODE = {error.code: error for error in ERRORS}
 # Statuses that only HTTP servers and proxies give, without a code of cay.
-_BY_STATUS = {error.status: error for error in ERRORS}
+_BY_STATUS = {error.status: error for error in reversed(ERRORS)}  # the first of those with the same
 _BY_STATUS |= {414: TooLarge, 431: TooLarge, 502: Unavailable, 504: Unavailable}
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
-from ._errors import Internal
+from ._errors import Internal, OutputLost, from_body
+from ._models import Exit, Output
 
-STDOUT, STDERR, EXIT, END, ERROR = 1, 2, 3, 4, 5
-STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
+STDOUT, STDERR, EXIT, END, ERROR, GAP = 1, 2, 3, 4, 5, 6
+STREAMS: dict[int, Literal["stdout", "stderr"]] = {STDOUT: "stdout", STDERR: "stderr"}
 # What is longer was not sent by cayd, which sends what it reads in pieces of far less.
 MAX_FRAME = 16 << 20
 MAX_LINE = 16 << 20
@@ -38,20 +40,75 @@ class FrameParser:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete now. Internal: this is no stream of frames."""
-        rest = self._rest
-        rest += data
+        if self._rest:
+            self._rest += data
+            data = bytes(self._rest)
         frames, at = [], 0
-        while len(rest) - at >= _HEAD.size:
-            kind, zeros, length, offset = _HEAD.unpack_from(rest, at)
-            if not STDOUT <= kind <= ERROR or zeros != b"\0\0\0" or length > MAX_FRAME:
+        while len(data) - at >= _HEAD.size:
+            kind, zeros, length, offset = _HEAD.unpack_from(data, at)
+            if not STDOUT <= kind <= GAP or zeros != b"\0\0\0" or length > MAX_FRAME:
                 raise Internal(f"not a frame of cayd: kind {kind}, {length} bytes")
             end = at + _HEAD.size + length
-            if len(rest) < end:
+            if len(data) < end:
                 break
-            frames.append(Frame(kind, offset, bytes(rest[at + _HEAD.size : end])))
+            frames.append(Frame(kind, offset, data[at + _HEAD.size : end]))
             at = end
-        del rest[:at]
+        self._rest = bytearray(data[at:])
         return frames
+
+
+class Follower:
+    """What a process wrote, over any number of connections: each byte once and in order, or an error that says so.
+
+    at    the offset of the next byte; None: whatever comes first
+    exit  how the process ended, when the stream has said it; `done`: nothing more comes
+    """
+
+    def __init__(self, since: int | None) -> None:
+        self.at = since
+        self.exit: Exit | None = None
+        self.done = False
+        self._parser = FrameParser()
+
+    def connected(self) -> None:
+        """What comes now is the beginning of another answer."""
+        self._parser = FrameParser()
+
+    def feed(self, data: bytes) -> Iterator[Output]:
+        """What is complete now. OutputLost: some of it is missing. Else the error that the daemon tells."""
+        for frame in self._parser.feed(data):
+            if frame.kind in STREAMS:
+                piece = self._piece(frame)
+                if piece.data:
+                    yield piece
+            else:
+                self._event(frame)
+
+    def _piece(self, frame: Frame) -> Output:
+        at = frame.offset if self.at is None else self.at
+        self._expect(frame.offset)
+        self.at = max(at, frame.offset + len(frame.payload))
+        return Output(STREAMS[frame.kind], frame.payload[at - frame.offset:], at)
+
+    def _event(self, frame: Frame) -> None:
+        event = frame.json()
+        if frame.kind == ERROR:
+            raise from_body(event["error"])
+        if frame.kind == GAP:
+            raise lost(int(event["from"]), int(event["to"]))
+        if frame.kind == EXIT:
+            self._expect(frame.offset)
+            self.exit = Exit.from_json(event["exit"])
+        self.done = True
+
+    def _expect(self, offset: int) -> None:
+        if self.at is not None and offset > self.at:
+            raise lost(self.at, offset)
+
+
+def lost(start: int, end: int) -> OutputLost:
+    return OutputLost(f"{end - start} bytes of output were lost, from offset {start} on: the process wrote more than "
+                      "the sandbox keeps", {"from": start, "to": end})
 
 
 class LineParser:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 M = TypeVar("M", bound="Model")
@@ -31,7 +31,7 @@ _known: dict[type, frozenset[str]] = {}
 
 def _fields_of(cls: type) -> frozenset[str]:
     if cls not in _known:
-        _known[cls] = frozenset(field.name for field in fields(cls))
+        _known[cls] = frozenset(one.name for one in fields(cls))
     return _known[cls]
 
 
@@ -64,15 +64,21 @@ class Exit(Model):
     exit_code: int  # as a shell tells it: 128 + signal, 124 on timeout, 126 and 127 if it could not be started
     signal: int
     timed_out: bool
-    truncated: bool  # output was dropped, oldest first
-    oom: bool  # the sandbox ran out of memory meanwhile
+    truncated: bool  # output was dropped, oldest first; never of a result, which is whole
+    oom: bool  # killed with all it started, because the sandbox was out of memory
     duration_ms: float
     cpu_ms: float
     peak_memory: int
+    reason: str | None = field(default=None, kw_only=True)  # why it did not end by itself, in words; None: it did
 
     @property
     def ok(self) -> bool:
         return self.exit_code == 0
+
+    @property
+    def note(self) -> str:
+        """For who reads the output: that it was ended from outside, and why. Empty if it was not, or timed out."""
+        return f"\n[cay: the command was ended: {self.reason}]\n" if self.reason and not self.timed_out else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,11 @@ class ExecResult(Exit):
 
     stdout: str
     stderr: str
+
+    @classmethod
+    def made(cls, exit: Exit, stdout: bytes, stderr: bytes) -> ExecResult:
+        text, errors = stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+        return cls(**_whole(exit), stdout=text, stderr=errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +102,13 @@ class ExecBytes(Exit):
     stderr: bytes
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ExecBytes:
-        known = {field.name: data[field.name] for field in fields(Exit)}
-        return cls(**known, stdout=base64.b64decode(data["stdout"]), stderr=base64.b64decode(data["stderr"]))
+    def made(cls, exit: Exit, stdout: bytes, stderr: bytes) -> ExecBytes:
+        return cls(**_whole(exit), stdout=stdout, stderr=stderr)
+
+
+def _whole(exit: Exit) -> dict[str, Any]:
+    """Of a result. That the sandbox no longer keeps what was read is nothing that its reader misses."""
+    return {**{one.name: getattr(exit, one.name) for one in fields(Exit)}, "truncated": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +163,8 @@ class Stats(Model):
     inodes: int
     inodes_max: int
     oom_kills: int
+    output: int = 0  # kept for later readers, on the host's disk
+    output_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

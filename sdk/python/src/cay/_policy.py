@@ -37,15 +37,15 @@ def require_deny_all(policy: object) -> None:
     """Returns for "deny-all". Unsupported: a good policy that this version cannot enforce. Invalid: a bad one."""
     check_policy(policy)
     if policy != "deny-all":
-        raise Unsupported("network policies other than deny-all are not part of this version", {"field": "network"})
+        _unsupported(policy)
 
 
 def check_policy(policy: object) -> None:
-    """Invalid, with the place in the policy, unless it is one."""
+    """Invalid, with the place in the policy, unless it is one. Unsupported: a name that is not known, as cayd says."""
     if policy in ("allow-all", "deny-all"):
         return
     if isinstance(policy, str):
-        _bad("network policy", f"'{policy}' is neither 'allow-all' nor 'deny-all'")
+        _unsupported(policy)
     given = _members(policy, "network policy", ("allow", "subnets"))
     if "allow" in given:
         _check_allow(given["allow"])
@@ -179,6 +179,12 @@ def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         _bad(where, "not a text")
     return value
+
+
+def _unsupported(policy: object) -> NoReturn:
+    name = f" '{policy}'" if isinstance(policy, str) else ""
+    raise Unsupported(f"network{name} is not supported by this version: only deny-all (loopback works inside)",
+                      {"field": "network"})
 
 
 def _bad(where: str, why: str) -> NoReturn:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import secrets as random
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
@@ -92,20 +91,21 @@ def command_body(command: Command, env: Mapping[str, str] | None, cwd: str | Non
     return body
 
 
-def input_body(data: str | bytes | None) -> dict[str, str]:
-    """Text goes as it is, but for what JSON or a C string cannot hold."""
-    if data is None:
-        return {}
-    if isinstance(data, str):
-        try:
-            raw = data.encode()
-        except UnicodeEncodeError:
-            raw = data.encode("utf-8", "surrogateescape")
-        else:
-            if "\0" not in data:
-                return {"input": data}
-        return {"input_base64": base64.b64encode(raw).decode()}
-    return {"input_base64": base64.b64encode(data).decode()}
+def input_bytes(data: str | bytes | None) -> bytes | None:
+    """Text as UTF-8; what was decoded with surrogateescape, as the bytes that it came from."""
+    return data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+
+
+def new_key() -> str:
+    """Names a command, so that a start whose answer was lost may be repeated without starting another one."""
+    return random.token_hex(12)
+
+
+def as_whole(content: object) -> bytes | None:
+    """The bytes of content that is there at once; None: it comes in pieces, or there is none."""
+    if isinstance(content, str):
+        return content.encode()
+    return bytes(content) if isinstance(content, (bytes, bytearray, memoryview)) else None
 
 
 def as_bytes(piece: object) -> bytes:
@@ -132,7 +132,7 @@ def byte_range(start: int | None, end: int | None) -> str | None:
     return f"bytes={first}-" + ("" if end is None else str(end - 1))
 
 
-def query(**parameters: str | int | bool | None | Sequence[str]) -> str:
+def query(**parameters: str | float | bool | None | Sequence[str]) -> str:
     """"?name=value&...", without those that are None. A trailing underscore avoids Python's own words."""
     pairs = []
     for name, value in parameters.items():
@@ -141,7 +141,7 @@ def query(**parameters: str | int | bool | None | Sequence[str]) -> str:
     return "?" + "&".join(pairs) if pairs else ""
 
 
-def _quoted(value: str | int | bool) -> str:
+def _quoted(value: str | float | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     # surrogateescape: names that are not UTF-8 go back to the bytes that they came from.

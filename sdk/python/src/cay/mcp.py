@@ -280,10 +280,10 @@ def build(box: Box) -> MCPServer[None]:
 def _run_result(done: cay.ExecResult, timeout: float) -> CallToolResult:
     stdout, stderr = _cut(done.stdout), _cut(done.stderr)
     notes = []
-    if done.truncated:
-        notes.append("[it printed more than is kept: the beginning is missing]")
     if done.oom:
-        notes.append("[the sandbox ran out of memory]")
+        notes.append("[killed: the sandbox was out of memory]")
+    if done.note:
+        notes.append(done.note.strip())
     if done.timed_out:
         notes.append(f"[killed after {timeout:g} seconds; exit code {done.exit_code}]")
     elif done.exit_code:

@@ -7,10 +7,11 @@ import { Invalid } from "../errors.js";
 import { checkNetworkPolicy, type NetworkPolicy } from "../policy.js";
 import type { HarnessNetworkPolicy, RequestTransformation } from "./types.js";
 
-/** cay's form of a harness's policy; throws Invalid if it is none. */
-export function toNetworkPolicy(policy: HarnessNetworkPolicy): NetworkPolicy {
+/** cay's form of a harness's policy; throws Invalid if it is none. Another mode is for the caller to refuse by name. */
+export function toNetworkPolicy(policy: HarnessNetworkPolicy): NetworkPolicy | (string & {}) {
   const given = object(policy, "the network policy");
   const converted = given["mode"] === "custom" ? fromCustom(given) : given["mode"];
+  if (typeof converted === "string") return converted;
   checkNetworkPolicy(converted);
   return converted;
 }

@@ -7,6 +7,7 @@ import { Buffer } from "node:buffer";
 
 import { Invalid, NotFound } from "../index.js";
 import type { Command, FileType, Process, Sandbox } from "../index.js";
+import { noteOf } from "../wire.js";
 import { extractLines } from "./lines.js";
 import type {
   DirectoryEntry,
@@ -68,16 +69,13 @@ export function commands(box: Sandbox, at: At, shell: Shell): Pick<SandboxSessio
   });
   return {
     run: async (options): Promise<RunResult> => {
-      const { exitCode, stdout, stderr, truncated } = await box.exec(shell(options.command), how(options));
-      return { exitCode, stdout, stderr: truncated ? stderr + DROPPED : stderr };
+      const done = await box.exec(shell(options.command), how(options));
+      return { exitCode: done.exitCode, stdout: done.stdout, stderr: done.stderr + noteOf(done) };
     },
     spawn: (async ({ stdin = false, ...options }: SpawnOptions) =>
       handle(await box.start(shell(options.command), { ...how(options), stdin }))) as Spawn,
   };
 }
-
-/** A result that lacks its beginning must not look whole. */
-const DROPPED = "\n[cay: there was more output than the sandbox keeps (option 'output'); the oldest part is missing]\n";
 
 /** The signal went to Sandbox.start and governs the process: an abort kills it, and wait() rejects with its reason. */
 function handle(child: Process): SandboxProcess | WritableSandboxProcess {

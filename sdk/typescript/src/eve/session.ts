@@ -7,8 +7,9 @@ import { Buffer } from "node:buffer";
 
 import { commands, createSandboxSession } from "../ai-sdk/session.js";
 import type { PathOptions, ReadTextOptions, SandboxSession } from "../ai-sdk/types.js";
-import { checkNetworkPolicy, Invalid, NotFound, Unsupported } from "../index.js";
+import { Invalid, NotFound } from "../index.js";
 import type { NetworkPolicy, Sandbox } from "../index.js";
+import { requireDenyAll } from "../policy.js";
 
 /** Where commands run and relative paths start, on every backend of eve. */
 export const WORKSPACE = "/workspace";
@@ -82,7 +83,7 @@ export function resolvePath(path: string): string {
 
 function network(box: Sandbox): Pick<CaySession, "setNetworkPolicy" | "getNetworkPolicy" | "withNetworkPolicy"> {
   const setNetworkPolicy = async (policy: SandboxNetworkPolicy) => {
-    checkNetworkPolicy(policy);
+    requireDenyAll(policy);
     await box.setNetwork(policy);
   };
   const getNetworkPolicy = async () => (await box.spec()).network as NetworkPolicy;
@@ -103,9 +104,7 @@ function network(box: Sandbox): Pick<CaySession, "setNetworkPolicy" | "getNetwor
 
 /** The same check as on a live sandbox, for a policy that is given before there is one. */
 export function checkPolicy(policy: SandboxNetworkPolicy | undefined): void {
-  if (policy === undefined) return;
-  checkNetworkPolicy(policy);
-  if (policy !== "deny-all") throw new Unsupported("this version has no network policy but 'deny-all'");
+  if (policy !== undefined) requireDenyAll(policy);
 }
 
 /** As `rm` does: without `recursive` no directory is removed, not even an empty one; a link is removed itself. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has no twin: clients of event loops, cancellation, sleeping, bodies. cay/_sync/_runtime.py has the same names.
+"""What has no twin: clients of event loops, cancellation, sleeping, work beside, bodies. cay/_sync/_runtime.py has the same names.
 
 Cleanup runs in a task of its own, which no cancellation of the caller reaches, neither asyncio's own, which may come
 several times, nor that of anyio's scopes, which lasts. A loop that shuts down cancels that task, too: then it is begun
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from typing import IO, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import IO, Any, TypeVar, cast
 
 import anyio
 import httpx
 
 from .._errors import Timeout
 from .._host import Host
-from .._requests import as_bytes
+from .._requests import as_bytes, as_whole
 
 T = TypeVar("T")
 Stream = AsyncGenerator[T, None]
@@ -110,13 +110,31 @@ async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None],
         raise
 
 
+class Beside:
+    """Work that goes on beside that of the caller, until it is done or stopped. It does not raise."""
+
+    def __init__(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._task = asyncio.create_task(work())
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
 def body(content: Content) -> bytes | AsyncIterator[bytes]:
-    """What httpx sends: text as UTF-8, files and iterables piece by piece."""
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, (bytes, bytearray, memoryview)):
-        return bytes(content)
-    return _pieces(content)
+    """What httpx sends: text as UTF-8, files and iterables piece by piece.
+
+    Many bytes go in pieces, too: of what a socket did not take at once, httpx copies all the rest each time.
+    """
+    whole = as_whole(content)
+    if whole is None:
+        return _pieces(cast(Any, content))
+    return whole if len(whole) <= CHUNK else _cut(whole)
+
+
+async def _cut(whole: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(whole), CHUNK):
+        yield whole[at : at + CHUNK]
 
 
 async def _pieces(content: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -6,15 +6,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any, cast
 
-from .._errors import Gone, NotFound, Timeout, Unavailable, from_body
-from .._frames import END, ERROR, EXIT, STREAMS, Frame, FrameParser
+from .._errors import Conflict, Gone, NotFound, Timeout, Unavailable
+from .._frames import Follower
 from .._models import Exit, Output, ProcessInfo
-from .._requests import query
+from .._requests import Duration, query
 from .._retry import Patience
 from ._http import AsyncHttp
 from ._runtime import Content, Stream
+
+FRAMES = "application/vnd.cay.frames"
+INPUT_PIECE = 1 << 20
 
 
 class AsyncProcess:
@@ -29,29 +31,33 @@ class AsyncProcess:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.pid}>"
 
-    async def output(self, *, since: int = 0, follow: bool = True) -> Stream[Output]:
+    async def output(
+        self, *, since: int | None = 0, follow: bool = True, stall: Duration | None = None,
+    ) -> Stream[Output]:
         """What it wrote from offset `since` on, piece by piece as it comes, to its end; without `follow`: so far.
 
-        A lost connection is taken up again where it broke off, also if the daemon was restarted. What the sandbox no
-        longer keeps is left out: the first `offset` is then larger than `since`. Gone: the sandbox ended first.
+        While it is followed, the process waits for its reader as it does at a pipe. A lost connection is taken up
+        again where it broke off, also if the daemon was restarted.
+
+        OutputLost: bytes from `since` on are no longer kept; None begins with the oldest that are. Stalled: nothing
+        was read for `stall` (60 s). Gone: the sandbox ended first.
         """
-        patience = Patience()
-        while True:
-            parser = FrameParser()
-            path = f"{self._path}/output" + query(from_=since, follow=follow)
+        follower, patience = Follower(since), Patience(follows=True)
+        while not follower.done:
+            follower.connected()
+            path = f"{self._path}/output" + query(from_=follower.at, follow=follow, stall=stall)
             try:
-                async with aclosing(self._http.chunks(path, "application/vnd.cay.frames")) as chunks:
+                async with aclosing(self._http.chunks(path, FRAMES)) as chunks:
                     async for chunk in chunks:
                         patience.restart(bool(chunk))
-                        for frame in parser.feed(chunk):
-                            if self._is_last(frame):
-                                return
-                            stream = cast(Any, STREAMS[frame.kind])
-                            since = frame.offset + len(frame.payload)
-                            yield Output(stream, frame.payload, frame.offset)
-                raise Unavailable(f"the output of process {self.pid} was cut off")
+                        for output in follower.feed(chunk):
+                            yield output
+                if not follower.done:
+                    raise Unavailable(f"the output of process {self.pid} was cut off")
             except Unavailable as error:
-                await self._http.pause_after(error, patience)
+                if not follower.done:
+                    await self._http.pause_after(error, patience)
+        self._exit = follower.exit or self._exit
 
     async def wait(self, timeout: float | None = None) -> Exit:
         """How it ended, when it has. Timeout: it still runs after `timeout` seconds; 0 only asks."""
@@ -63,7 +69,8 @@ class AsyncProcess:
         def body() -> Mapping[str, float]:
             return {} if deadline is None else {"timeout": max(0.0, deadline - time.monotonic())}
 
-        answer = await self._http.send("POST", self._path + "/wait", json=body, repeat=True, takes=takes)
+        answer = await self._http.send("POST", self._path + "/wait", json=body, repeat=True, takes=takes,
+                                       follows=True)
         self._exit = Exit.from_json(answer.json())
         return self._exit
 
@@ -77,6 +84,20 @@ class AsyncProcess:
     async def write(self, data: Content, *, eof: bool = False) -> None:
         """Writes to its standard input, as fast as it reads; `eof`: and closes it."""
         await self._http.send("POST", f"{self._path}/stdin" + query(eof=eof), content=data, takes=None)
+
+    async def write_all(self, data: bytes) -> None:
+        """The whole of its standard input. A lost connection is taken up again: each byte arrives once.
+
+        That it reads no more is no error, as it is none for a program in front of a pipe to `head`.
+        """
+        try:
+            for at in range(0, len(data) or 1, INPUT_PIECE):
+                last = at + INPUT_PIECE >= len(data)
+                path = f"{self._path}/stdin" + query(offset=at, eof=last)
+                piece = data[at : at + INPUT_PIECE]
+                await self._http.send("POST", path, content=piece, repeat=True, takes=None, follows=True)
+        except Conflict:
+            pass
 
     async def close_stdin(self) -> None:
         """The end of its standard input."""
@@ -100,10 +121,3 @@ class AsyncProcess:
     async def info(self) -> ProcessInfo:
         """Its command, whether it runs, which output is kept."""
         return ProcessInfo.from_json(await self._http.get(self._path))
-
-    def _is_last(self, frame: Frame) -> bool:
-        if frame.kind == EXIT:
-            self._exit = Exit.from_json(frame.json()["exit"])
-        elif frame.kind == ERROR:
-            raise from_body(frame.json()["error"])
-        return frame.kind in (EXIT, END)

@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
-from .._errors import CayError, Invalid, NotFound, Unsupported
-from .._models import ExecBytes, ExecResult, ProcessInfo, SandboxInfo, Stats
+from .._errors import CayError, Invalid, NotFound, TooLarge, Unsupported
+from .._models import ExecBytes, ExecResult, Exit, ProcessInfo, SandboxInfo, Stats
 from .._policy import NetworkPolicy, require_deny_all
-from .._requests import Command, Duration, command_body, input_body, last_lines, sandbox_path
+from .._requests import Command, Duration, command_body, input_bytes, last_lines, new_key, sandbox_path
 from ._http import Answer, AsyncHttp
 from ._runtime import protected, settle
 from .files import AsyncFiles
 from .process import AsyncProcess
+from .run import AsyncRun
+
+# A result is in memory, all of it.
+MAX_OUTPUT = 256 << 20
 
 
 class AsyncSandbox:
@@ -55,40 +60,51 @@ class AsyncSandbox:
 
     async def exec(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
-        None, timeout: Duration | None = None, input: str | bytes | None = None,
+        None, timeout: Duration | None = None, input: str | bytes | None = None, max_output: int = MAX_OUTPUT,
     ) -> ExecResult:
         """Runs a command to its end: a text is run by a shell, a sequence is a program and its arguments.
 
         An exit code other than 0 is a result and not an error; 124 and `timed_out` if it took longer than `timeout`.
-        If this is cancelled, the command and all that it started are killed.
+        If this is cancelled, the command and all that it started are killed; also, some seconds later, if this
+        program dies. A daemon that is restarted meanwhile does not matter.
+
+        The result is whole, or there is none. TooLarge: it wrote more than `max_output` bytes, and was killed;
+        OutputLost: some of its output was lost while the daemon was away.
         """
-        body = {**command_body(command, env, cwd, user, timeout), **input_body(input)}
-        return ExecResult.from_json(await self._exec(body))
+        body = command_body(command, env, cwd, user, timeout)
+        return ExecResult.made(*await self._exec(body, input, max_output))
 
     async def exec_bytes(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
-        None, timeout: Duration | None = None, input: str | bytes | None = None,
+        None, timeout: Duration | None = None, input: str | bytes | None = None, max_output: int = MAX_OUTPUT,
     ) -> ExecBytes:
         """As `exec`, with the output as bytes."""
-        body = {**command_body(command, env, cwd, user, timeout), **input_body(input), "encoding": "base64"}
-        return ExecBytes.from_json(await self._exec(body))
+        body = command_body(command, env, cwd, user, timeout)
+        return ExecBytes.made(*await self._exec(body, input, max_output))
 
     async def start(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
         None, timeout: Duration | None = None, stdin: bool = False, pty: bool = False, rows: int | None = None, cols:
-        int | None = None,
+        int | None = None, kill_on_disconnect: bool = False, hold: bool = True,
     ) -> AsyncProcess:
-        """Starts a process that lives on without its caller. `stdin`: its standard input stays open for `write`."""
-        body = command_body(command, env, cwd, user, timeout)
-        body |= {name: True for name, wanted in (("stdin", stdin), ("pty", pty)) if wanted}
+        """Starts a process that lives on without its caller. `stdin`: its standard input stays open for `write`.
+
+        `kill_on_disconnect`: it is killed when for 10 seconds nobody has followed its output or waited for its end.
+        `hold`: it does not write much before somebody follows or waits, for 10 seconds at most.
+        """
+        body = {**command_body(command, env, cwd, user, timeout), "key": new_key()}
+        flags = {"stdin": stdin, "pty": pty, "kill_on_disconnect": kill_on_disconnect,
+                 "hold": hold}
+        body |= {name: True for name, wanted in flags.items() if wanted}
         body |= {name: size for name, size in (("rows", rows), ("cols", cols)) if size is not None}
 
         async def post() -> Answer:
-            return await self._http.send("POST", self._path + "/processes", json=body)
+            return await self._http.send("POST", self._path + "/processes", json=body, repeat=True)
 
         async def undo(made: Answer | None) -> None:
-            if made is not None:
-                await self.process(made.json()["pid"]).kill()
+            if made is None:  # by its key it is found, not started again
+                made = await post()
+            await self.process(made.json()["pid"]).kill()
 
         made = await settle(post, undo)
         return self.process(made.json()["pid"])
@@ -102,10 +118,18 @@ class AsyncSandbox:
         answer = await self._http.get(self._path + "/processes")
         return [ProcessInfo.from_json(one) for one in answer["processes"]]
 
-    async def _exec(self, body: dict[str, Any]) -> dict[str, Any]:
-        body["kill_on_disconnect"] = True
-        answer = await self._http.send("POST", self._path + "/exec", json=body, takes=None)
-        return answer.json()
+    async def _exec(
+        self, body: dict[str, Any], input: str | bytes | None, max_output: int,
+    ) -> tuple[Exit, bytes, bytes]:
+        run = AsyncRun(self._http, self._path, body, input_bytes(input))
+        written: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        async with aclosing(run.output()) as outputs:
+            async for output in outputs:
+                if output.end > max_output:
+                    raise TooLarge(f"the command wrote more than {max_output} bytes: start it and read its output")
+                written[output.stream].append(output.data)
+        assert run.exit is not None
+        return run.exit, b"".join(written["stdout"]), b"".join(written["stderr"])
 
     # -- life
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from .._errors import CayError, Unavailable, from_answer
+from .._errors import CayError, Stalled, Unavailable, from_answer
 from .._frames import parse_object
 from .._host import API, CONNECT_SECONDS, Host
+from .._requests import as_whole
 from .._retry import Patience
 from ._runtime import Clients, Content, Stream, body, sleep
 
@@ -55,9 +56,13 @@ class Http:
     def send(
         self, method: str, path: str, *, json: Json | Callable[[], Json] | None = None, content: Content | None = None,
         repeat: bool = False, takes: float | None = 0.0, headers: Mapping[str, str] | None = None,
+        follows: bool = False,
     ) -> Answer:
-        """The answer, if it is a success. `json` may be a function: then it is asked before each attempt."""
-        patience = Patience()
+        """The answer, if it is a success. `json` may be a function: then it is asked before each attempt.
+
+        `follows`: with the patience of one who waits for a command.
+        """
+        patience = Patience(follows=follows)
         while True:
             request = self._request(method, path, content, takes, headers, json() if callable(json) else json)
             try:
@@ -70,9 +75,14 @@ class Http:
 
     def chunks(
         self, path: str, accept: str, *, takes: float | None = None, headers: Mapping[str, str] | None = None,
+        json: Json | None = None, on_answer: Callable[[Mapping[str, str]], object] | None = None,
     ) -> Stream[bytes]:
-        """The body of an answer as it comes; at first an empty chunk, when there is an answer. Never repeated."""
-        request = self._request("GET", path, takes=takes, headers={"accept": accept, **(headers or {})})
+        """The body of an answer as it comes; at first an empty chunk, when there is an answer. Never repeated.
+
+        With `json` it is that of a POST. `on_answer` gets the headers of a success.
+        """
+        method = "GET" if json is None else "POST"
+        request = self._request(method, path, None, takes, {"accept": accept, **(headers or {})}, json)
         try:
             response = self._clients.current().send(request, stream=True)
             try:
@@ -81,6 +91,8 @@ class Http:
                     return
                 if response.status_code >= 300:
                     raise from_answer(response.status_code, response.read())
+                if on_answer is not None:
+                    on_answer(response.headers)
                 yield b""
                 for chunk in response.iter_raw():
                     yield chunk
@@ -113,17 +125,19 @@ class Http:
         if json is not None:
             content = jsonlib.dumps(json)
             headers = {"content-type": "application/json", **(headers or {})}
-        request = httpx.Request(
-            method, self._host.url + path, headers=self._host.headers,
-            content=None if content is None else body(content),
+        all_headers = self._host.headers.copy()
+        all_headers.update(headers)
+        whole = as_whole(content)
+        if whole is not None:  # httpx does not see the size of pieces
+            all_headers["content-length"] = str(len(whole))
+        given = content if whole is None else whole
+        return httpx.Request(
+            method, self._host.url + path, headers=all_headers, content=None if given is None else body(given),
             extensions={"timeout": _limits(None if takes is None else self._timeout + takes)},
         )
-        if headers:
-            request.headers.update(headers)
-        return request
 
     def _pause_after(self, error: CayError, repeat: bool, patience: Patience) -> float | None:
-        if not isinstance(error, Unavailable) or not self._answered:
+        if not isinstance(error, (Unavailable, Stalled)) or not self._answered:
             return None
         unsent = isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
         return patience.next_pause() if repeat or unsent else None

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import httpx
 
 from .._host import Host
-from .._requests import as_bytes
+from .._requests import as_bytes, as_whole
 
 T = TypeVar("T")
 Stream = Generator[T, None, None]
@@ -73,13 +74,27 @@ def settle(request: Callable[[], T], undo: Callable[[T | None], object]) -> T:
         raise
 
 
+class Beside:
+    """Work in a thread. Nothing stops a thread: this one ends when the process does that it writes to."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="cay-input", daemon=True).start()
+
+    def stop(self) -> None:
+        pass
+
+
 def body(content: Content) -> bytes | Iterator[bytes]:
-    """What httpx sends: text as UTF-8, files and iterables piece by piece."""
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, (bytes, bytearray, memoryview)):
-        return bytes(content)
-    return _pieces(content)
+    """What httpx sends: text as UTF-8, files and iterables piece by piece, and many bytes, too."""
+    whole = as_whole(content)
+    if whole is None:
+        return _pieces(cast(Any, content))
+    return whole if len(whole) <= CHUNK else _cut(whole)
+
+
+def _cut(whole: bytes) -> Iterator[bytes]:
+    for at in range(0, len(whole), CHUNK):
+        yield whole[at : at + CHUNK]
 
 
 def _pieces(content: IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:

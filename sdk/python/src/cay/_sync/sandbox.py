@@ -5,17 +5,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from types import TracebackType
 from typing import Any
 
-from .._errors import CayError, Invalid, NotFound, Unsupported
-from .._models import ExecBytes, ExecResult, ProcessInfo, SandboxInfo, Stats
+from .._errors import CayError, Invalid, NotFound, TooLarge, Unsupported
+from .._models import ExecBytes, ExecResult, Exit, ProcessInfo, SandboxInfo, Stats
 from .._policy import NetworkPolicy, require_deny_all
-from .._requests import Command, Duration, command_body, input_body, last_lines, sandbox_path
+from .._requests import Command, Duration, command_body, input_bytes, last_lines, new_key, sandbox_path
 from ._http import Answer, Http
 from ._runtime import protected, settle
 from .files import Files
 from .process import Process
+from .run import Run
+
+# A result is in memory, all of it.
+MAX_OUTPUT = 256 << 20
 
 
 class Sandbox:
@@ -56,40 +61,51 @@ class Sandbox:
 
     def exec(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
-        None, timeout: Duration | None = None, input: str | bytes | None = None,
+        None, timeout: Duration | None = None, input: str | bytes | None = None, max_output: int = MAX_OUTPUT,
     ) -> ExecResult:
         """Runs a command to its end: a text is run by a shell, a sequence is a program and its arguments.
 
         An exit code other than 0 is a result and not an error; 124 and `timed_out` if it took longer than `timeout`.
-        If this is cancelled, the command and all that it started are killed.
+        If this is cancelled, the command and all that it started are killed; also, some seconds later, if this
+        program dies. A daemon that is restarted meanwhile does not matter.
+
+        The result is whole, or there is none. TooLarge: it wrote more than `max_output` bytes, and was killed;
+        OutputLost: some of its output was lost while the daemon was away.
         """
-        body = {**command_body(command, env, cwd, user, timeout), **input_body(input)}
-        return ExecResult.from_json(self._exec(body))
+        body = command_body(command, env, cwd, user, timeout)
+        return ExecResult.made(*self._exec(body, input, max_output))
 
     def exec_bytes(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
-        None, timeout: Duration | None = None, input: str | bytes | None = None,
+        None, timeout: Duration | None = None, input: str | bytes | None = None, max_output: int = MAX_OUTPUT,
     ) -> ExecBytes:
         """As `exec`, with the output as bytes."""
-        body = {**command_body(command, env, cwd, user, timeout), **input_body(input), "encoding": "base64"}
-        return ExecBytes.from_json(self._exec(body))
+        body = command_body(command, env, cwd, user, timeout)
+        return ExecBytes.made(*self._exec(body, input, max_output))
 
     def start(
         self, command: Command, *, env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None =
         None, timeout: Duration | None = None, stdin: bool = False, pty: bool = False, rows: int | None = None, cols:
-        int | None = None,
+        int | None = None, kill_on_disconnect: bool = False, hold: bool = True,
     ) -> Process:
-        """Starts a process that lives on without its caller. `stdin`: its standard input stays open for `write`."""
-        body = command_body(command, env, cwd, user, timeout)
-        body |= {name: True for name, wanted in (("stdin", stdin), ("pty", pty)) if wanted}
+        """Starts a process that lives on without its caller. `stdin`: its standard input stays open for `write`.
+
+        `kill_on_disconnect`: it is killed when for 10 seconds nobody has followed its output or waited for its end.
+        `hold`: it does not write much before somebody follows or waits, for 10 seconds at most.
+        """
+        body = {**command_body(command, env, cwd, user, timeout), "key": new_key()}
+        flags = {"stdin": stdin, "pty": pty, "kill_on_disconnect": kill_on_disconnect,
+                 "hold": hold}
+        body |= {name: True for name, wanted in flags.items() if wanted}
         body |= {name: size for name, size in (("rows", rows), ("cols", cols)) if size is not None}
 
         def post() -> Answer:
-            return self._http.send("POST", self._path + "/processes", json=body)
+            return self._http.send("POST", self._path + "/processes", json=body, repeat=True)
 
         def undo(made: Answer | None) -> None:
-            if made is not None:
-                self.process(made.json()["pid"]).kill()
+            if made is None:  # by its key it is found, not started again
+                made = post()
+            self.process(made.json()["pid"]).kill()
 
         made = settle(post, undo)
         return self.process(made.json()["pid"])
@@ -103,10 +119,18 @@ class Sandbox:
         answer = self._http.get(self._path + "/processes")
         return [ProcessInfo.from_json(one) for one in answer["processes"]]
 
-    def _exec(self, body: dict[str, Any]) -> dict[str, Any]:
-        body["kill_on_disconnect"] = True
-        answer = self._http.send("POST", self._path + "/exec", json=body, takes=None)
-        return answer.json()
+    def _exec(
+        self, body: dict[str, Any], input: str | bytes | None, max_output: int,
+    ) -> tuple[Exit, bytes, bytes]:
+        run = Run(self._http, self._path, body, input_bytes(input))
+        written: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        with closing(run.output()) as outputs:
+            for output in outputs:
+                if output.end > max_output:
+                    raise TooLarge(f"the command wrote more than {max_output} bytes: start it and read its output")
+                written[output.stream].append(output.data)
+        assert run.exit is not None
+        return run.exit, b"".join(written["stdout"]), b"".join(written["stderr"])
 
     # -- life
 

@@ -272,7 +272,8 @@ class CaySandboxHandle(SandboxHandle):  # type: ignore[misc]
         if done.timed_out and seconds is not None:
             return ExecResult(stdout=done.stdout, stderr=f"sandbox timeout after {seconds:g}s", exit_code=124,
                               truncated=done.truncated)
-        return ExecResult(stdout=done.stdout, stderr=done.stderr, exit_code=done.exit_code, truncated=done.truncated)
+        return ExecResult(stdout=done.stdout, stderr=done.stderr + done.note, exit_code=done.exit_code,
+                          truncated=done.truncated)
 
     async def stop(self) -> None:
         """Ends its processes with SIGTERM, after a short grace with SIGKILL, and deletes it. Again: nothing happens."""
@@ -471,9 +472,11 @@ class CaySandboxClient(SandboxClient):  # type: ignore[misc]
         while True:
             try:
                 return await self.cay._create_wishing(request, {"idle": IDLE_SECONDS})
+            except Unsupported as error:
+                if error.detail.get("field") != "image":
+                    raise
+                raise SandboxImageUnsupported(error.message, error.detail) from error
             except (Conflict, Denied, NotFound) as error:
-                if isinstance(error, NotFound) and "errno" not in error.detail:
-                    raise SandboxImageUnsupported(error.message) from error
                 if type(error) in handled or not await self._put_aside(error, request, workspace):
                     raise
                 handled.add(type(error))

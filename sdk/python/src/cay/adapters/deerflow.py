@@ -116,12 +116,14 @@ class CayBackend(SandboxBackend):
         if provision_lark_cli_runtime or provision_lark_cli_broker:
             raise cay.Unsupported("the Lark CLI comes from an image of a registry, which this version does not have",
                                   {"field": "provision_lark_cli_runtime"})
+        _check_network(options.pop("network", None))
+        image = {"image": options.pop("image")} if options.get("image") else {}
         if options:
             _log.debug("options that mean nothing to cay: %s", ", ".join(sorted(options)))
         name = self._name(sandbox_id)
         labels = self._labels(sandbox_id, {_THREAD_LABEL: thread_id, _USER_LABEL: user_id})
         mounts = _in_order([*(extra_mounts or []), *self._mounts])
-        box = self._adopt(name) or self._make(name, labels, mounts)
+        box = self._adopt(name) or self._make(name, labels, mounts, image)
         try:
             return self._info(box, sandbox_id)
         except cay.Unsupported:
@@ -219,9 +221,9 @@ class CayBackend(SandboxBackend):
         box.remove()
         return None
 
-    def _make(self, name: str, labels: dict[str, str], mounts: list[cay.Mount]) -> cay.Sandbox:
+    def _make(self, name: str, labels: dict[str, str], mounts: list[cay.Mount], image: dict[str, Any]) -> cay.Sandbox:
         try:
-            spec = cast(cay.Spec, {"id": name, "labels": labels, "mounts": mounts, **self._spec})
+            spec = cast(cay.Spec, {"id": name, "labels": labels, "mounts": mounts, **self._spec, **image})
             return self._cay._create_wishing(spec, self._wishes)
         except cay.Conflict:
             # Another process was faster, perhaps with other mounts: one sandbox for each id.
@@ -242,6 +244,20 @@ def _generation(found: cay.SandboxInfo) -> str | None:
     return f"{found.id}@{found.created_ms}" if found.created_ms else None
 
 
+def _check_network(network: Any) -> None:
+    """Of DeerFlow's modes `isolated` is what a sandbox is. `open`, which a section without a mode means, and
+    `allowlist` would be promises that nobody keeps."""
+    if not network:
+        return
+    if isinstance(network, str):
+        mode: Any = network
+    else:
+        mode = network.get("mode") if isinstance(network, Mapping) else getattr(network, "mode", None)
+    if mode not in ("isolated", "deny-all"):
+        raise cay.Unsupported(f"sandbox.network.mode {mode or 'open'}: sandboxes have no network in this version; "
+                              "isolated is what they are", {"field": "network"})
+
+
 def _in_order(mounts: Iterable[tuple[str, str, bool]]) -> list[cay.Mount]:
     """Each container path once, the first wins; parents before what lies below them."""
     wanted: dict[str, cay.Mount] = {}
@@ -256,16 +272,16 @@ if TYPE_CHECKING or AioSandboxProvider is not None:
         """DeerFlow's AIO provider with cay in place of Docker.
 
         Of config.yaml's section `sandbox` it takes, besides what DeerFlow knows (mounts, environment, idle_timeout,
-        replicas, container_prefix): cay_host, cay_token, and cay_spec, further options of `Cay.create`. `image` is
-        DeerFlow's; cay's own is in cay_spec.
+        replicas, container_prefix): cay_host, cay_token, and cay_spec, further options of `Cay.create`. `image` is the
+        image of the sandboxes, as in cay_spec: one that cayd does not have is Unsupported.
         """
 
         def _create_backend(self) -> CayBackend:
             settings = importlib.import_module(f"{_home_of(AioSandboxProvider)}.config").get_app_config().sandbox
-            _check_network(getattr(settings, "network", None))
+            _check_network(_written(settings, "network"))
             config = self._config
             idle = config.get("idle_timeout", 0)
-            spec: dict[str, Any] = getattr(settings, "cay_spec", None) or {}
+            spec = _with_image(getattr(settings, "cay_spec", None) or {}, _written(settings, "image"))
             return CayBackend(host=getattr(settings, "cay_host", None), token=getattr(settings, "cay_token", None),
                               prefix=config.get("container_prefix") or DEFAULT_PREFIX,
                               mounts=[(m.host_path, m.container_path, m.read_only) for m in config.get("mounts") or []],
@@ -278,12 +294,17 @@ if TYPE_CHECKING or AioSandboxProvider is not None:
             wanted = self._config.get("thread_data_mounts")
             return True if wanted is None else bool(wanted)
 
-    def _check_network(network: Any) -> None:
-        """`open`, which is DeerFlow's default, and `isolated` are both no network; a list of hosts would be a lie."""
-        mode = network.get("mode") if isinstance(network, Mapping) else getattr(network, "mode", None)
-        if mode == "allowlist":
-            raise cay.Unsupported("sandbox.network.mode allowlist: sandboxes have no network in this version; "
-                                  "isolated is what they are", {"field": "network"})
+    def _written(settings: Any, name: str) -> Any:
+        """What config.yaml says; None where DeerFlow's own default stands: nobody has chosen that."""
+        written = getattr(settings, "model_fields_set", None)
+        return getattr(settings, name, None) if written is None or name in written else None
+
+    def _with_image(spec: Mapping[str, Any], image: str | None) -> dict[str, Any]:
+        """One image that is given twice has to be the same one: whichever is left out would be ignored."""
+        if image and spec.get("image") not in (None, image):
+            raise cay.Invalid(f"sandbox.image '{image}' and cay_spec's image '{spec['image']}' are two: give one of them",
+                              {"field": "image"})
+        return {**spec, "image": image} if image else dict(spec)
 
     def _home_of(provider: type) -> str:
         """The top package of the DeerFlow that `provider` belongs to."""

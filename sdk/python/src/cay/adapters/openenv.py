@@ -20,6 +20,7 @@ import posixpath
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 import cay
 from cay._errors import is_missing
@@ -120,15 +121,14 @@ class CaySandboxHandle:
             raise ValueError(f"timeout must be a number of seconds, or None for no limit: {timeout!r}")
         done = self._sandbox.exec(_bash(cmd), env=envs, cwd=self._cwd(cwd), timeout=timeout)
         stderr = done.stderr
-        if done.truncated:
-            stderr += "\n[more output than the sandbox keeps: the beginning is missing]"
+        stderr += done.note
         if done.timed_out:
             stderr += f"\n[timed out after {timeout:g}s]"
         return self._result(done.exit_code, done.stdout, stderr)
 
     def start_bg(self, cmd: str, *, envs: Mapping[str, str] | None = None, cwd: str | None = None) -> CayBgJob:
         """Starts a bash command and returns at once. cayd reads its output, so it never blocks on a full pipe."""
-        return CayBgJob(self._sandbox.start(_bash(cmd), env=envs, cwd=self._cwd(cwd)))
+        return CayBgJob(self._sandbox.start(_bash(cmd), env=envs, cwd=self._cwd(cwd), hold=False))
 
     def write_text(self, path: str, content: str) -> None:
         """Makes the directories above it. The file belongs to the user that commands run as.
@@ -187,8 +187,7 @@ class CaySandboxBackend:
     client  a cay.Cay to use instead of host and token; the caller closes it
     image   default of `create`; it must have bash, `user` and `home`
     user    whom commands run as and files belong to; `home` is its home and the default working directory
-    output  how much is kept of what a command prints; `exec` never returns more. None: 64 MiB, or what the operator
-            of cayd allows
+    output  how much is kept of what a background job prints. None: 64 MiB, or what the operator of cayd allows
     """
 
     def __init__(
@@ -226,23 +225,22 @@ class CaySandboxBackend:
         """
         if not 0 < timeout_s < math.inf:
             raise ValueError(f"timeout_s must be a number of seconds: {timeout_s!r}")
+        network = unknown.pop("network", None)
         if unknown:
             _log.warning("create: not known, ignored: %s", ", ".join(sorted(unknown)))
-        try:
-            spec: cay.Spec = {
-                "image": image or self._image,
-                "user": self._user,
-                "cwd": self._home,
-                "env": {"HOME": self._home, **(envs or {})},
-                "labels": _labels(metadata or {}),
-                "ttl": timeout_s,
-                "memory": self._memory,
-                "cpus": self._cpus,
-                "output": self._output,
-            }
-            sandbox = self._client._create_wishing(spec, {"output": "64M"})
-        except cay.NotFound as error:  # of the image; those of registries are not part of this version
-            raise cay.Unsupported(error.message, {"field": "image"}) from error
+        spec: cay.Spec = {
+            "image": image or self._image,
+            "user": self._user,
+            "cwd": self._home,
+            "network": cast(Any, network),  # whatever it is: refused unless it is deny-all
+            "env": {"HOME": self._home, **(envs or {})},
+            "labels": _labels(metadata or {}),
+            "ttl": timeout_s,
+            "memory": self._memory,
+            "cpus": self._cpus,
+            "output": self._output,
+        }
+        sandbox = self._client._create_wishing(spec, {"output": "64M"})
         return CaySandboxHandle(sandbox, self._home, self._user)
 
     def close(self) -> None:

@@ -4,9 +4,10 @@
 CaySandbox is the abstract class `strands.sandbox.Sandbox` over a sandbox of cay; strands-agents is not a dependency of
 this package.
 
-A command is read by `_supervise` at the command's speed, into a queue from which the consumer of the generator takes
-at its own. When its time is up, the command and all it started gets SIGTERM and a second later SIGKILL; when its
-consumer is cancelled or closes the generator, SIGKILL at once.
+A command is read by `_supervise` into a short queue from which the consumer of the generator takes at its own speed; a
+slow one holds the command back. When its time is up, the command and all it started gets SIGTERM and a second later
+SIGKILL; when its consumer is cancelled or closes the generator, SIGKILL at once; when this program dies, SIGKILL within
+seconds.
 
 Strands runs each synchronous call of an agent in an event loop and a thread of its own. So nothing here belongs to a
 loop, and the sandbox is made in a thread, under a lock.
@@ -54,7 +55,7 @@ except ImportError:
         body: bytes
 
 
-from cay import AsyncCay, AsyncProcess, AsyncSandbox, Cay, CayError, Conflict, Exit, Gone, Invalid, Spec
+from cay import AsyncCay, AsyncProcess, AsyncSandbox, Cay, CayError, Exit, Gone, Invalid, Spec
 from cay import FileInfo as Entry
 from cay._async._runtime import protected
 from cay._async.client import LIFE
@@ -69,6 +70,9 @@ LONGEST_TIMEOUT = 2e6  # what the daemon is told of one that is longer or infini
 # Linux takes 128 KiB in one argument. A longer command goes in by standard input, which is then empty again.
 LONGEST_ARGUMENT = 100_000
 EVAL_INPUT = 'eval "$(cat)" < /dev/null'
+# Chunks that wait for the consumer. The daemon gives it an hour before it takes it for stuck.
+WAITING = 64
+STALL = 3600
 # So much of a command's output is kept until it is read; it costs nothing before it is written.
 KEPT: Spec = {"output": "64M"}
 
@@ -171,11 +175,12 @@ class CaySandbox(Sandbox):
         validate_env_keys(env or {})
         box = await self.box()
         process = await box.start(argv, env=env, cwd=self._resolve(cwd or "."), stdin=input is not None,
-                                  timeout=None if timeout is None else min(timeout, LONGEST_TIMEOUT) + SPARE)
-        feed: asyncio.Queue[StreamChunk | None] = asyncio.Queue()
+                                  timeout=None if timeout is None else min(timeout, LONGEST_TIMEOUT) + SPARE,
+                                  kill_on_disconnect=True)
+        feed = _Feed()
         text: dict[StreamType, list[str]] = {"stdout": [], "stderr": []}
         task = asyncio.create_task(_supervise(process, input, timeout, feed))
-        task.add_done_callback(lambda _: feed.put_nowait(None))
+        task.add_done_callback(lambda _: feed.end())
         try:
             while (chunk := await feed.get()) is not None:
                 text[chunk.stream_type].append(chunk.data)
@@ -184,7 +189,7 @@ class CaySandbox(Sandbox):
             stdout, stderr = "".join(text["stdout"]), "".join(text["stderr"])
             if exit is None or exit.timed_out:
                 raise SandboxTimeoutError(timeout, stdout, stderr)
-            yield ExecutionResult(exit.exit_code, stdout, stderr)
+            yield ExecutionResult(exit.exit_code, stdout, stderr + exit.note)
         finally:
             task.cancel()  # nothing, if it is done
             await protected(lambda: _end_of(task))
@@ -268,8 +273,28 @@ def _create(cay: Cay, spec: Spec, working_dir: str) -> str:
         return box.id
 
 
-async def _supervise(process: AsyncProcess, input: str | None, timeout: float | None,
-                     feed: asyncio.Queue[StreamChunk | None]) -> Exit | None:
+class _Feed:
+    """Chunks on their way to a consumer that may be slow: only so many wait for it."""
+
+    def __init__(self) -> None:
+        self._chunks: asyncio.Queue[StreamChunk | None] = asyncio.Queue()
+        self._room = asyncio.Semaphore(WAITING)
+
+    async def put(self, text: str, stream: StreamType) -> None:
+        if text:
+            await self._room.acquire()
+            self._chunks.put_nowait(StreamChunk(text, stream))
+
+    def end(self) -> None:
+        self._chunks.put_nowait(None)
+
+    async def get(self) -> StreamChunk | None:
+        chunk = await self._chunks.get()
+        self._room.release()
+        return chunk
+
+
+async def _supervise(process: AsyncProcess, input: str | None, timeout: float | None, feed: _Feed) -> Exit | None:
     """Sees a process to its end, which it returns; None if its time was up. Afterwards nothing of it runs."""
     work = asyncio.gather(_read_all(process, feed), _write_all(process, input))
     try:
@@ -297,33 +322,20 @@ async def _end_of(work: asyncio.Future[Any]) -> None:
         work.exception()
 
 
-async def _read_all(process: AsyncProcess, feed: asyncio.Queue[StreamChunk | None]) -> Exit:
+async def _read_all(process: AsyncProcess, feed: _Feed) -> Exit:
     new_decoder = codecs.getincrementaldecoder("utf-8")  # holds back a character until it is complete
     decoders = {"stdout": new_decoder("replace"), "stderr": new_decoder("replace")}
-    end = 0
-    async with aclosing(process.output()) as outputs:
+    async with aclosing(process.output(stall=STALL)) as outputs:
         async for output in outputs:
-            if output.offset > end:
-                feed.put_nowait(StreamChunk(f"\n[{output.offset - end} bytes of output were lost]\n", "stderr"))
-            end = output.offset + len(output.data)
-            _put(feed, decoders[output.stream].decode(output.data), output.stream)
-    _put(feed, decoders["stdout"].decode(b"", final=True), "stdout")
-    _put(feed, decoders["stderr"].decode(b"", final=True), "stderr")
+            await feed.put(decoders[output.stream].decode(output.data), output.stream)
+    await feed.put(decoders["stdout"].decode(b"", final=True), "stdout")
+    await feed.put(decoders["stderr"].decode(b"", final=True), "stderr")
     return await process.wait()
 
 
-def _put(feed: asyncio.Queue[StreamChunk | None], text: str, stream: StreamType) -> None:
-    if text:
-        feed.put_nowait(StreamChunk(text, stream))
-
-
 async def _write_all(process: AsyncProcess, input: str | None) -> None:
-    if input is None:
-        return
-    try:
-        await process.write(input, eof=True)
-    except Conflict:
-        pass  # it reads no more
+    if input is not None:
+        await process.write_all(input.encode())
 
 
 def _os_error(error: CayError, path: str) -> OSError:

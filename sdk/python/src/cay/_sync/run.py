@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from _async/run.py by tools/unasync.py: do not edit.
+"""A command that is waited for: begun once, whatever becomes of the connection, and ended with who waits for it.
+
+It has a key: a start whose answer was lost is repeated, and the sandbox that knows the key starts nothing. From then
+on its output is read as that of any process. While nobody reads it the daemon gives it some seconds, then kills it:
+enough for a daemon that is restarted, and not for a client that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from .._errors import CayError, NotFound, OutputLost, Stalled, Unavailable
+from .._frames import Follower
+from .._models import Exit, Output
+from .._requests import new_key, query
+from .._retry import Patience
+from ._http import Http
+from ._runtime import Beside, Stream, protected
+from .process import FRAMES, Process
+
+PID = "x-cay-pid"
+
+
+class Run:
+    """process  what was started, as soon as it is known
+    exit     how it ended, after all of the output
+    """
+
+    def __init__(self, http: Http, above: str, body: Mapping[str, Any], input: bytes | None = None) -> None:
+        self.process: Process | None = None
+        self.exit: Exit | None = None
+        self._http = http
+        self._above = above
+        self._input = input
+        self._body = {**body, "key": new_key(), "kill_on_disconnect": True}
+        if input is not None:
+            self._body["stdin"] = True
+        self._may_run = False  # it was asked for and not refused
+        self._input_error: Exception | None = None
+
+    def output(self) -> Stream[Output]:
+        """Starts it; what it writes, to its end. Whoever leaves earlier, in whatever way, kills it.
+
+        OutputLost: some of it, or how it ended, can no longer be known.
+        """
+        follower, input = Follower(0), None
+        try:
+            patience = Patience(follows=True)
+            while not follower.done:
+                follower.connected()
+                try:
+                    with closing(self._chunks(follower.at or 0)) as chunks:
+                        for chunk in chunks:
+                            patience.restart(bool(chunk))
+                            if input is None and self._input is not None:
+                                input = Beside(self._write)
+                            for output in follower.feed(chunk):
+                                yield output
+                    if not follower.done:
+                        raise Unavailable("the output of the command was cut off")
+                except (Unavailable, Stalled) as error:
+                    if not follower.done:
+                        self._http.pause_after(error, patience)
+            self.exit = follower.exit
+        except BaseException:
+            if not follower.done:
+                self._abandon()
+            raise
+        finally:
+            if input is not None:
+                input.stop()
+        if self._input_error is not None:
+            raise self._input_error
+
+    def _chunks(self, since: int) -> Stream[bytes]:
+        """One connection: the one that starts it, or another one to what was started."""
+        if self.process is not None:
+            path = f"{self._above}/processes/{self.process.pid}/output" + query(from_=since, follow=True)
+            connection = self._http.chunks(path, FRAMES)
+        else:
+            path = f"{self._above}/processes" + query(follow=True, from_=since or None)
+            connection = self._http.chunks(path, FRAMES, json=self._body, on_answer=self._started)
+        known, self._may_run = self._may_run, True
+        try:
+            with closing(connection) as chunks:
+                for chunk in chunks:
+                    yield chunk
+        except (Unavailable, Stalled):
+            raise
+        except NotFound as error:
+            if self.process is None:
+                self._may_run = known
+                raise
+            raise OutputLost(f"the result of the command is lost: {error.message}") from error
+        except CayError:
+            self._may_run = known or self.process is not None
+            raise
+
+    def _started(self, headers: Mapping[str, str]) -> None:
+        if PID in headers:
+            self.process = Process(self._http, self._above, int(headers[PID]))
+
+    def _find(self) -> Process:
+        """By its key: a start that was asked for before starts nothing."""
+        if self.process is None:
+            answer = self._http.send("POST", f"{self._above}/processes", json=self._body, repeat=True)
+            self.process = Process(self._http, self._above, answer.json()["pid"])
+        return self.process
+
+    def _write(self) -> None:
+        """Without its input it would wait for ever, or do half of its work."""
+        try:
+            process = self._find()
+            process.write_all(self._input or b"")
+        except Exception as error:
+            self._input_error = error
+            self._abandon()
+
+    def _abandon(self) -> None:
+        if self._may_run:
+            try:
+                protected(self._kill)
+            except CayError:
+                pass  # nobody follows it any more: the daemon kills it
+
+    def _kill(self) -> None:
+        process = self._find()
+        process.kill()
