@@ -177,6 +177,7 @@ struct keeper {
     int retries;
 
     struct chan init;
+    int link_errors; /* in a row, of reading from it */
     struct watch init_watch, pidfd_watch, oom_watch, listen_watch;
     int oom_fd, listen_fd;
 
