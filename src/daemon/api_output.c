@@ -14,6 +14,7 @@
 #include "daemon/api.h"
 #include "daemon/call.h"
 #include "daemon/exec_body.h"
+#include "daemon/log.h"
 #include "daemon/output.h"
 
 #include <stdio.h>
@@ -335,6 +336,8 @@ static void on_message(struct call *call, const struct msg *msg)
     default:
         msg_to_error(msg, &err);
     }
+    if (err.code == CAY_E_STALLED)
+        log_event(LOG_WARNING, "a follower was cut off", "sandbox", o->r->id, "why", err.text);
     fail(o, &err);
 }
 
