@@ -3,7 +3,6 @@
 test_strands_agent.py."""
 import asyncio
 import itertools
-import re
 import time
 
 import pytest
