@@ -134,11 +134,7 @@ static void put_gap(struct output *o, uint64_t offset)
     autobuf struct cay_buf json = CAY_BUF(256);
     if (o->next == CAY_FROM_KEPT || offset <= o->next)
         return;
-    buf_str(&json, "{");
-    json_str(&json, "type", "gap");
-    json_num(&json, "from", o->next);
-    json_num(&json, "to", offset);
-    buf_str(&json, "}");
+    json_gap(&json, o->next, offset);
     o->offset = o->next;
     put_event(o, FRAME_GAP, &json);
     o->broken = o->form == FORM_BYTES;
