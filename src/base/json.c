@@ -158,6 +158,15 @@ void json_proc(struct cay_buf *out, const struct cay_proc_info *p)
     buf_str(out, "}");
 }
 
+void json_gap(struct cay_buf *out, uint64_t from, uint64_t to)
+{
+    buf_str(out, "{");
+    json_str(out, "type", "gap");
+    json_num(out, "from", from);
+    json_num(out, "to", to);
+    buf_str(out, "}");
+}
+
 const struct json_stat_field json_stats_fields[] = {
 #define FIELD(member)                               \
     {                                               \

@@ -82,7 +82,8 @@ static const char values[] =
 static const struct {
     const char *commands, *members;
 } json_members[] = {
-    {"run, exec", "pid, exit_code, signal, timed_out, truncated, oom, duration_ms, cpu_ms, "
+    {"run, exec", "pid, exit_code, signal, timed_out, truncated, oom, reason (if it did not end by "
+                  "itself), duration_ms, cpu_ms, "
                   "peak_memory, stdout, stderr; with -d: id, pid"},
     {"wait", "as run, without the output"},
     {"create", "id"},

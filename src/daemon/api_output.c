@@ -14,6 +14,7 @@
 #include "daemon/api.h"
 #include "daemon/call.h"
 #include "daemon/exec_body.h"
+#include "daemon/log.h"
 #include "daemon/output.h"
 
 #include <stdio.h>
@@ -133,11 +134,7 @@ static void put_gap(struct output *o, uint64_t offset)
     autobuf struct cay_buf json = CAY_BUF(256);
     if (o->next == CAY_FROM_KEPT || offset <= o->next)
         return;
-    buf_str(&json, "{");
-    json_str(&json, "type", "gap");
-    json_num(&json, "from", o->next);
-    json_num(&json, "to", offset);
-    buf_str(&json, "}");
+    json_gap(&json, o->next, offset);
     o->offset = o->next;
     put_event(o, FRAME_GAP, &json);
     o->broken = o->form == FORM_BYTES;
@@ -335,6 +332,8 @@ static void on_message(struct call *call, const struct msg *msg)
     default:
         msg_to_error(msg, &err);
     }
+    if (err.code == CAY_E_STALLED)
+        log_event(LOG_WARNING, "a follower was cut off", "sandbox", o->r->id, "why", err.text);
     fail(o, &err);
 }
 

@@ -147,11 +147,7 @@ static void tell_gap(struct terminal *t, uint64_t offset)
     autobuf struct cay_buf json = CAY_BUF(256);
     if (t->from == CAY_FROM_KEPT || offset <= t->from)
         return;
-    buf_str(&json, "{");
-    json_str(&json, "type", "gap");
-    json_num(&json, "from", t->from);
-    json_num(&json, "to", offset);
-    buf_str(&json, "}");
+    json_gap(&json, t->from, offset);
     tell(t, &json);
 }
 

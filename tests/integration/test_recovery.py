@@ -143,7 +143,7 @@ def test_create_over_leftovers(fresh):
     (fresh.run_dir / "again" / "status").write_bytes(b"")
     start = time.monotonic()
     assert fresh.create("--name", "again") == "again"
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize("delay", [0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.05])

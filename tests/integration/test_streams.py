@@ -423,6 +423,7 @@ def test_a_stuck_follower_is_cut(daemon, box):
         left = rest_of(stuck)
     assert [event["type"] for event in left] == ["error"] and left[0]["error"]["code"] == "stalled", left
     assert "2 s" in left[0]["error"]["message"]
+    assert [line["sandbox"] for line in daemon.lines() if "cut off" in line["msg"]] == [box], "the operator sees it, too"
 
 
 @pytest.mark.parametrize("way", ["post", "bytes", "websocket", "logs"])

@@ -101,9 +101,13 @@ class BySdk:
     def __init__(self, *argv):
         self.__name__, self.argv, self.process = " ".join(map(str, argv)), argv, None
 
+    def open(self, daemon):
+        """Ready when it has had an answer: a client waits for a daemon that it has seen."""
+        self.process = subprocess.Popen([*self.argv, f"unix:{daemon.sock}"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self.process.stdout.readline()
+
     def __call__(self, daemon, box, argv, text):
-        self.process = self.process or subprocess.Popen([*self.argv, f"unix:{daemon.sock}"], stdin=subprocess.PIPE,
-                                                        stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.process.stdin.write(json.dumps({"box": box, "argv": argv, "input": text}) + "\n")
         self.process.stdin.flush()
         return tuple(json.loads(self.process.stdout.readline()))
@@ -130,6 +134,8 @@ class Soak:
         self.daemon = Daemon(drain="50ms")
         self.box = self.daemon.create(pids=2048, output="64M")
         ways = (by_exec, by_stream, by_exec_that_stays)
+        for one in more:
+            one.open(self.daemon)
         asks = [ways[i % len(ways)] for i in range(clients)] + list(more)
         self.clients = [Client(self, i, ask) for i, ask in enumerate(asks)]
         self.victims = []

@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 import { Cay } from "cay";
 
 const cay = new Cay({ host: process.argv[2] });
+console.log(JSON.stringify(await cay.version()));
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { box, argv, input } = JSON.parse(line);

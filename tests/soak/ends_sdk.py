@@ -17,12 +17,14 @@ def tell(done):
 
 def main(host):
     with cay.Cay(host) as client:
+        print(client.version(), flush=True)
         for order in orders():
             tell(client.attach(order["box"]).exec(order["argv"], input=order["input"]))
 
 
 async def amain(host):
     async with cay.AsyncCay(host) as client:
+        print(await client.version(), flush=True)
         for order in orders():
             tell(await client.attach(order["box"]).exec(order["argv"], input=order["input"]))
 

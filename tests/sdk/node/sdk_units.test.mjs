@@ -210,6 +210,10 @@ test("policies: what Vercel's type allows is one", () => {
     checkNetworkPolicy(policy);
 });
 
+test("policies: a name that is not known is Unsupported, as in cayd", () => {
+  assert.throws(() => checkNetworkPolicy("open"), { code: "unsupported" });
+});
+
 test("policies: what is none is Invalid and says where", () => {
   const rule = (value) => ({ allow: { "a.b": [value] } });
   for (const policy of [
@@ -217,7 +221,6 @@ test("policies: what is none is Invalid and says where", () => {
     null,
     7,
     [],
-    "open",
     { alow: [] },
     { allow: "a.b" },
     { allow: [7] },

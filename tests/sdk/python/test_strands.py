@@ -3,7 +3,6 @@
 test_strands_agent.py."""
 import asyncio
 import itertools
-import re
 import time
 
 import pytest
@@ -189,6 +188,20 @@ def test_output_of_more_than_is_kept(host):
     with CaySandbox(host=host, output=4096) as small:
         done = do(small.execute("head -c 3000000 /dev/zero | tr '\\0' x; echo end"))
     assert (done.stdout, done.stderr) == ("x" * 3_000_000 + "end\n", "")
+
+
+def test_a_command_that_is_ended_from_outside(cay, host):
+    """The result says why."""
+    with cay.sandbox() as box:
+        async def body():
+            running = asyncio.ensure_future(CaySandbox(AsyncCay(host).attach(box.id), working_dir="/tmp").execute("sleep 4998"))
+            while not any(one.running for one in await asyncio.to_thread(box.processes)):
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(box.process(box.processes()[-1].pid).kill)
+            return await running
+
+        done = asyncio.run(body())
+    assert done.exit_code == 137 and "[cay: the command was ended: " in done.stderr
 
 
 def test_background(sandbox):
