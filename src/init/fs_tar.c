@@ -2,8 +2,9 @@
 /*
  * A tree as a tar stream. Names are relative to the path asked for; of a single file it is its own
  * name. The directory itself has no entry, so that unpacking never changes the directory it is
- * unpacked into. Sockets and devices are left out. A file that grows or shrinks meanwhile keeps the
- * size of its header.
+ * unpacked into. Sockets and devices are left out. A file that grows meanwhile keeps the size of
+ * its header; one that becomes shorter than that, or that cannot be read, ends the archive with an
+ * error: no byte is ever made up.
  */
 #include "init/fs.h"
 
@@ -40,53 +41,108 @@ static int drain(struct packer *packer, bool all, struct cay_error *err)
     return 0;
 }
 
-static int pack_zeros(struct packer *packer, uint64_t size, struct cay_error *err)
+static int fail_read(int eno, const char *path, struct cay_error *err)
 {
-    while (size) {
-        size_t n = (size_t)CAY_MIN(size, (uint64_t)CAY_MAX_DATA);
-        char *room = buf_room(&packer->buf, n);
-        if (room) {
-            memset(room, 0, n);
-            packer->buf.size += n;
-        }
-        size -= n;
+    /* Not "not found", which means that there is nothing to pack. */
+    return cay_fail_errno(err, eno == ENOENT || eno == ESRCH ? EIO : eno, "cannot read '%s'", path);
+}
+
+/* Up to `want` bytes into the buffer; less only at the end of the file. */
+static ssize_t take_piece(struct packer *packer, int fd, size_t want)
+{
+    size_t have = 0;
+    char *room = buf_room(&packer->buf, want);
+    if (!room) {
+        errno = ENOMEM;
+        return -1;
+    }
+    while (have < want) {
+        ssize_t n = read(fd, room + have, want - have);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        have += (size_t)n;
+    }
+    packer->buf.size += have;
+    return (ssize_t)have;
+}
+
+/* The rest of the content, which the header has promised. */
+static int pack_rest(struct packer *packer, int fd, uint64_t left, const char *path,
+                     struct cay_error *err)
+{
+    while (left) {
+        size_t want = (size_t)CAY_MIN(left, (uint64_t)CAY_MAX_DATA);
+        ssize_t n = take_piece(packer, fd, want);
+        if (n < 0)
+            return fail_read(errno, path, err);
+        if ((size_t)n < want)
+            return cay_fail(err, CAY_E_UNAVAILABLE, "'%s' became shorter while it was read", path);
+        left -= want;
         if (drain(packer, false, err) < 0)
             return -1;
     }
     return 0;
 }
 
-static int pack_content(struct packer *packer, int fd, uint64_t size, struct cay_error *err)
+/* How much there is to read of a file that tells no size (procfs): it is read twice. */
+static int count_bytes(struct packer *packer, int fd, const char *path, uint64_t *out,
+                       struct cay_error *err)
 {
-    uint64_t left = size;
-    while (left) {
-        size_t want = (size_t)CAY_MIN(left, (uint64_t)CAY_MAX_DATA);
-        char *room = buf_room(&packer->buf, want);
-        ssize_t n = room ? read(fd, room, want) : 0;
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break; /* shorter than it was, or unreadable: the rest is zeros */
-        packer->buf.size += (size_t)n;
-        left -= (uint64_t)n;
-        if (drain(packer, false, err) < 0)
+    size_t before = packer->buf.size;
+    ssize_t n;
+    *out = 0;
+    if (lseek(fd, 0, SEEK_SET) < 0)
+        return fail_read(errno, path, err);
+    do {
+        n = take_piece(packer, fd, CAY_MAX_DATA);
+        packer->buf.size = before;
+        if (n < 0)
+            return fail_read(errno, path, err);
+        *out += (uint64_t)n;
+        if (fs_tick(packer->worker, err) < 0)
             return -1;
-    }
-    return pack_zeros(packer, left + tar_padding(size), err);
+    } while (n == CAY_MAX_DATA);
+    return lseek(fd, 0, SEEK_SET) < 0 ? fail_read(errno, path, err) : 0;
+}
+
+/*
+ * The size that the header gets. What st_size says is believed of large files only: sysfs says 4096
+ * of a few bytes, procfs says 0 of many. Small files are read once to see.
+ */
+static int measure(struct packer *packer, int fd, uint64_t told, const char *path, uint64_t *out,
+                   struct cay_error *err)
+{
+    size_t before = packer->buf.size, want = told ? (size_t)told : CAY_MAX_DATA;
+    *out = told;
+    if (told > CAY_MAX_DATA)
+        return 0;
+    ssize_t n = take_piece(packer, fd, want);
+    packer->buf.size = before;
+    if (n < 0)
+        return fail_read(errno, path, err);
+    *out = (uint64_t)n;
+    if (!told && (size_t)n == want)
+        return count_bytes(packer, fd, path, out, err);
+    return n && lseek(fd, 0, SEEK_SET) < 0 ? fail_read(errno, path, err) : 0;
 }
 
 static int pack_file(struct packer *packer, int dir, const char *name, struct tar_entry *entry,
                      struct cay_error *err)
 {
+    static const char zeros[TAR_BLOCK];
     struct stat st;
     autofd int fd = fs_open_file(dir, name, entry->path, O_NOFOLLOW, &st, err);
-    if (fd < 0)
+    if (fd < 0 || measure(packer, fd, (uint64_t)st.st_size, entry->path, &entry->size, err) < 0)
         return -1;
-    entry->size = (uint64_t)st.st_size;
     tar_put(&packer->buf, entry);
-    if (drain(packer, false, err) < 0)
+    if (drain(packer, false, err) < 0 || pack_rest(packer, fd, entry->size, entry->path, err) < 0)
         return -1;
-    return pack_content(packer, fd, entry->size, err);
+    buf_add(&packer->buf, zeros, tar_padding(entry->size));
+    return drain(packer, false, err);
 }
 
 static char type_of(mode_t mode)

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import http.client
 import io
 import json
 import os
@@ -782,6 +783,36 @@ def test_a_file_that_shrinks_while_it_is_read(box, place):
             rest = stream.read()
             assert len(rest) == 40000000 - 10
         assert not isinstance(caught.value, (AssertionError, TimeoutError, socket.timeout)), caught
+
+
+def test_an_archive_of_a_file_that_shrinks_breaks_off(box, place):
+    """No byte is made up: the connection ends before the archive does."""
+    box.sh(f"mkdir {place}/d; head -c 40000000 /dev/zero > {place}/d/f")
+    with box.daemon.stream(box.url("archive", path=f"{place}/d"), timeout=20) as stream:
+        assert stream.status == 200
+        stream.read(10)
+        box.sh(f"truncate -s 1000 {place}/d/f")
+        with pytest.raises(http.client.IncompleteRead):
+            stream.read()
+
+
+def test_an_archive_of_what_cannot_be_read_is_refused(box):
+    answer = box.daemon.get(box.url("archive", path="/proc/self/mem"))
+    assert answer.status >= 400 and "mem" in answer.error["message"], answer
+
+
+def test_an_archive_of_files_whose_size_is_not_true(box, cayd):
+    """sysfs says 4096 of a few bytes, procfs says 0 of many."""
+    source = "/sys/kernel/mm/transparent_hugepage"
+    mounted = Box(cayd, cayd.cay.create("-v", f"{source}:/thp:ro"))
+    body = cayd.get(mounted.url("archive", path="/thp")).body
+    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+        for name in ("enabled", "defrag"):
+            assert tar.extractfile(name).read() == pathlib.Path(source, name).read_bytes()
+    mounted.daemon.cay.run("rm", "-f", mounted.id, check=True)
+    one = box.daemon.get(box.url("archive", path="/proc/filesystems")).body
+    with tarfile.open(fileobj=io.BytesIO(one)) as tar:
+        assert tar.extractfile("filesystems").read() == box.get("/proc/filesystems").body != b""
 
 
 def test_a_file_that_grows_while_it_is_read(box, place):

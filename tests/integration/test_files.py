@@ -403,6 +403,17 @@ def test_tar_of_many_formats(cay, box, tmp_path):
         assert stat(cay, box, f"/tmp/form{number}/hard")["links"] == 2
 
 
+def test_tar_of_a_file_that_shrinks_is_an_error(cay, make):
+    box = make()
+    cay.sh(box, "mkdir /tmp/d; head -c 40000000 /dev/zero > /tmp/d/f", check=True)
+    copy = cay.popen("cp", f"{box}:/tmp/d", "-", text=False)
+    assert len(copy.stdout.read(1 << 20)) == 1 << 20
+    cay.sh(box, "truncate -s 1000 /tmp/d/f", check=True)
+    rest, said = copy.communicate(timeout=60)
+    assert copy.returncode == 125 and len(rest) < 40000000 - (1 << 20), copy.returncode
+    assert b"shorter" in said, said
+
+
 def test_tar_that_is_broken_or_cut(cay, box):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
