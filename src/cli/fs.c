@@ -297,7 +297,7 @@ int cmd_fs_put(struct cli *cli, const struct opt_args *args)
     autofs struct cay_fs *fs = NULL;
     autofd int file = -1;
     const char *name = "standard input";
-    uint32_t mode = cli->mode ? cli->mode : 0644;
+    uint32_t mode = 0644;
     if (args->n > 2 && strcmp(args->operands[2], "-") != 0) {
         struct stat st;
         name = args->operands[2];
@@ -306,8 +306,9 @@ int cmd_fs_put(struct cli *cli, const struct opt_args *args)
             return cay_fail_errno(&cli->err, errno, "cannot open %s", name);
         if (S_ISDIR(st.st_mode))
             return cay_fail(&cli->err, CAY_E_INVALID, "%s is a directory: use 'cay cp'", name);
-        mode = cli->mode ? cli->mode : st.st_mode & 0777;
+        mode = st.st_mode & 0777;
     }
+    mode = CAY_MODE_GIVEN | (cli->mode == CLI_NO_MODE ? mode : cli->mode);
     if (open_fs(cli, args->operands[0], &fs) < 0)
         return CLI_FAILED;
     struct cli_stream in = {.fd = file >= 0 ? file : STDIN_FILENO};
@@ -332,8 +333,9 @@ int cmd_fs_mkdir(struct cli *cli, const struct opt_args *args)
     autofs struct cay_fs *fs = NULL;
     if (open_fs(cli, args->operands[0], &fs) < 0)
         return CLI_FAILED;
+    uint32_t mode = CAY_MODE_GIVEN | (cli->mode == CLI_NO_MODE ? 0755 : cli->mode);
     for (size_t i = 1; i < args->n; i++)
-        if (cay_fs_mkdir(fs, args->operands[i], cli->mode ? cli->mode : 0755, &cli->err) < 0)
+        if (cay_fs_mkdir(fs, args->operands[i], mode, &cli->err) < 0)
             return CLI_FAILED;
     return 0;
 }

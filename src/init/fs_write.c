@@ -115,7 +115,7 @@ static int commit(struct worker *worker, struct upload *up, mode_t mode)
     if (other && fchown(up->fd, up->old.st_uid, up->old.st_gid) < 0 && errno != EPERM &&
         errno != EINVAL)
         return -1;
-    if (mode == 0)
+    if (mode == 0) /* not given; a mode of no bits has CAY_MODE_GIVEN */
         mode = up->replaces ? up->old.st_mode & 07777 : 0644;
     if (fchmod(up->fd, mode & 07777) < 0)
         return -1;

@@ -260,7 +260,9 @@ def test_parents_and_modes(box, place):
     assert box.stat(f"{place}/a/b/c/f")["mode"] == 0o600
     box.put(f"{place}/new", b"y")
     assert box.stat(f"{place}/new")["mode"] == 0o644
-    for bad in ("888", "rw-r--r--", "-1", "77777", "0", "644x"):
+    box.put(f"{place}/new", b"y", mode="0")
+    assert box.stat(f"{place}/new")["mode"] == 0, "no bits are a mode, too"
+    for bad in ("888", "rw-r--r--", "-1", "77777", "644x"):
         refused(box.put(f"{place}/bad", b"y", 400, mode=bad), "invalid")
     assert "bad" not in box.names(place)
 

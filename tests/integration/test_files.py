@@ -58,6 +58,18 @@ def test_put_from_a_file_takes_its_mode(cay, box, tmp_path):
     refused(cay.run("fs", "put", box, "/tmp/y", tmp_path), str(tmp_path))
 
 
+def test_a_mode_without_bits_is_kept(cay, box, tmp_path):
+    """Nothing becomes readable by a copy."""
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0)
+    cay.run("cp", secret, f"{box}:/tmp/zero-cp", check=True)
+    cay.run("fs", "put", box, "/tmp/zero-put", secret, check=True)
+    cay.run("fs", "put", "--mode", "0", box, "/tmp/zero-said", input="x", check=True)
+    for name in ("zero-cp", "zero-put", "zero-said"):
+        assert stat(cay, box, f"/tmp/{name}")["mode"] == 0, name
+
+
 def test_put_as_a_user(cay, box):
     cay.run("fs", "put", "-u", "user", box, "/home/user/sub/f", input="x", check=True)
     assert stat(cay, box, "/home/user/sub/f")["uid"] == 1000
