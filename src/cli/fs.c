@@ -67,7 +67,8 @@ static void begin_entry(struct printer *p)
 static int finish(struct printer *p, int result)
 {
     struct cli *cli = p->cli;
-    if (result == 0 && p->eno == 0)
+    /* What came before an error is shown as well. */
+    if ((result == 0 || p->n) && p->eno == 0)
         flush(p);
     buf_done(&p->out);
     if (p->eno)

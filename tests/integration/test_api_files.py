@@ -655,6 +655,22 @@ def test_grep(box, place):
 
 # ---- watch
 
+def test_what_a_walk_cannot_read_is_told(box, place):
+    """All that can be read, and then an error which names what cannot."""
+    box.sh(f"cd {place}; mkdir a b c; for d in a b c; do echo hello > $d/1; done; chmod 700 b; chmod 755 . a c")
+    for what, name, query in (("find", "entries", {}), ("list", "entries", {"depth": 9}),
+                              ("grep", "matches", {"pattern": "hello"})):
+        body = box.look(what, path=place, user="1000", **query)
+        found = [one.get("name") or one.get("path") for one in body[name]]
+        assert [n for n in found if "/" in n] == ["a/1", "c/1"], body
+        assert body["error"]["code"] == "denied" and "'b'" in body["error"]["message"], body
+        assert "error" not in box.look(what, path=place, **query)
+    box.sh(f"chmod 600 {place}/c/1")
+    body = box.look("grep", path=place, user="1000", pattern="hello")
+    assert [one["path"] for one in body["matches"]] == ["a/1"] and "1 more" in body["error"]["message"], body
+    assert "error" not in box.look("list", path=place, user="1000"), "one level goes into none of them"
+
+
 def test_watch(box, place):
     with box.daemon.stream(box.url("fs/watch", path=place, recursive="true"), timeout=10) as stream:
         assert stream.status == 200 and stream.headers.get_content_type() == NDJSON

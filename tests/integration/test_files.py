@@ -259,6 +259,20 @@ def test_grep(cay, make):
 
 # ---- changing
 
+def test_what_a_walk_cannot_read_is_an_error_at_its_end(cay, make):
+    box = make()
+    cay.sh(box, "mkdir -p /tmp/h/a /tmp/h/b /tmp/h/c; for d in a b c; do echo hi > /tmp/h/$d/1; done; chmod 700 /tmp/h/b", check=True)
+    for command, shown in ((("find", "/tmp/h", "1"), "/tmp/h/a/1\n/tmp/h/c/1\n"),
+                           (("grep", "/tmp/h", "hi"), "/tmp/h/a/1:1:hi\n/tmp/h/c/1:1:hi\n"),
+                           (("ls", "/tmp/h"), "a\na/1\nb\nc\nc/1\n")):
+        options = ["--depth", "9"] if command[0] == "ls" else []
+        done = cay.run("fs", command[0], "--user", "1000", *options, box, *command[1:])
+        assert (done.returncode, done.stdout) == (125, shown), done
+        assert "'b'" in done.stderr and "ermission" in done.stderr, done
+    done = cay.run("fs", "find", "--json", "--user", "1000", box, "/tmp/h", "1")
+    assert done.returncode == 125 and len(json.loads(done.stdout)) == 2, done
+
+
 def test_mkdir_mv_rm(cay, make):
     box = make()
     cay.run("fs", "mkdir", box, "/tmp/a/b/c", "/tmp/q", check=True)

@@ -138,7 +138,7 @@ static void done(struct channel *ch, const struct cay_error *err)
                                    .glob = "*/cwd",
                                    .pattern = "/",
                                    .number = MAX_SESSIONS,
-                                   .flags = MSG_F_LITERAL});
+                                   .flags = MSG_F_LITERAL | MSG_F_LENIENT});
 }
 
 static const struct channel_ops ops = {take, done, NULL};
@@ -157,7 +157,8 @@ static void start(struct request *r, const char *root, bool bash)
     list->bash = bash;
     r->op = list;
     r->drop = drop;
-    channel_open(&list->ch, r, NULL, &(struct msg){.type = FS_LIST, .path = root, .number = 2},
+    channel_open(&list->ch, r, NULL,
+                 &(struct msg){.type = FS_LIST, .path = root, .number = 2, .flags = MSG_F_LENIENT},
                  &ops);
 }
 
