@@ -126,7 +126,7 @@ static void get_looked(struct get *get)
     get->left = get->size;
     /* Files that the kernel makes up say 0 and have something to read all the same. */
     get->endless = get->size == 0;
-    if (head) {
+    if (head && !get->endless) {
         channel_close(&get->ch);
         get_begin(get);
         return;

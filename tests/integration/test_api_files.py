@@ -235,6 +235,10 @@ def test_head(box, place):
     assert box.get(f"{place}/h", method="HEAD", headers={"Range": "bytes=0-1"}).headers["Content-Length"] == "100000"
     assert box.get(f"{place}/missing", 404, method="HEAD").body == b""
     assert box.get(place, 400, method="HEAD").body == b""
+    box.put(f"{place}/empty", b"")
+    assert box.get(f"{place}/empty", method="HEAD").headers["Content-Length"] == "0"
+    told = box.get("/proc/filesystems", method="HEAD").headers["Content-Length"]
+    assert int(told) == len(box.get("/proc/filesystems").body) > 0
     with box.daemon.client() as client:  # nothing is left over on the connection
         for _ in range(3):
             assert client.request("HEAD", box.url("files", path=f"{place}/h")).status == 200
@@ -687,6 +691,20 @@ def test_watch(box, place):
         box.sh(f"touch \"{place}/$(printf 'n\\377')\"")
         event = next(stream)
         assert event["path"] == "n\ufffd" and base64.b64decode(event["path_base64"]) == b"n\xff"
+
+
+def test_watch_tells_of_a_new_tree_once(box, place):
+    """Also where a directory has filled before it is followed, and its events come after that."""
+    with box.daemon.stream(box.url("fs/watch", path=place, recursive="true"), timeout=20) as stream:
+        assert next(stream) == {"type": "watching"}
+        box.sh(f"cd {place}; for i in $(seq 300); do mkdir -p $i/x/y; : > $i/x/y/f; done; : > last")
+        seen = []
+        while ("created", "last") not in seen:
+            event = next(stream)
+            seen.append((event["kind"], event["path"]))
+    made = [path for kind, path in seen if kind == "created"]
+    assert len(made) == len(set(made)), sorted(p for p in set(made) if made.count(p) > 1)
+    assert set(made) == {"last"} | {f"{i}{rest}" for i in range(1, 301) for rest in ("", "/x", "/x/y", "/x/y/f")}
 
 
 def test_watch_and_a_client_that_does_not_read(box, place):
