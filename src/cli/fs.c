@@ -116,7 +116,7 @@ static void stat_json(struct printer *p, const char *name, const struct cay_stat
 static void stat_prefix(struct printer *p, const struct cay_stat *st)
 {
     char mode[11] = "?rwxrwxrwx", when[32] = "";
-    time_t seconds = (time_t)(st->mtime_ns / 1000000000);
+    time_t seconds = (time_t)(st->mtime_ns / 1000000000 - (st->mtime_ns % 1000000000 < 0));
     struct tm tm;
     mode[0] = st->type == 'f' ? '-' : st->type;
     for (int bit = 0; bit < 9; bit++)

@@ -25,9 +25,8 @@ static int send_entry(struct worker *worker, int dir, const char *name, const ch
         .uid = st->st_uid,
         .gid = st->st_gid,
         .size = (uint64_t)st->st_size,
-        .mtime_ns = st->st_mtim.tv_sec < 0 ? 0
-                                           : (uint64_t)st->st_mtim.tv_sec * 1000000000u +
-                                                 (uint64_t)st->st_mtim.tv_nsec,
+        /* before 1970 it is negative, as a two's complement */
+        .mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec,
         .inode = st->st_ino,
         .links = st->st_nlink,
     };

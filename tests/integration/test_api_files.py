@@ -768,6 +768,55 @@ def test_archive_round_trip(box, place):
     assert box.daemon.get(box.url("archive", path=f"{place}/void")).status == 200
 
 
+KEPT = """
+import json, os, sys
+found = {}
+for top, dirs, files in os.walk(sys.argv[1]):
+    for name in dirs + files:
+        full = os.path.join(top, name)
+        st = os.lstat(full)
+        found[os.path.relpath(full, sys.argv[1])] = [
+            st.st_mode, st.st_uid, st.st_gid, st.st_mtime_ns, 0 if os.path.isdir(full) else st.st_nlink,
+            {} if os.path.islink(full) else {n: os.getxattr(full, n).hex() for n in os.listxattr(full)}]
+print(json.dumps(found))
+"""
+MADE = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+os.makedirs('sub/deep')
+for name in ('sub/f', 'old', 'sub/deep/g'):
+    open(name, 'w').write(name)
+os.chmod('sub/f', 0o4751), os.chmod('sub/deep', 0o1777), os.chmod('old', 0)
+os.link('sub/f', 'other name'), os.link('sub/f', 'sub/deep/third')
+os.symlink('sub/f', 'link'), os.mkfifo('pipe'), os.chmod('pipe', 0o666)
+os.setxattr('sub/f', 'user.note', bytes(range(256))), os.setxattr('sub', 'user.empty', b'')
+os.chown('sub/deep/g', 1234, 4321), os.chown('link', 1000, 1000, follow_symlinks=False)
+os.utime('old', ns=(0, -300_000_000_000_000_000 + 250_000_001))
+for n, name in enumerate(('sub/f', 'link', 'pipe', 'sub/deep/g', 'sub/deep', 'sub')):
+    os.utime(name, ns=(1, 1_500_000_000_123_456_789 + n), follow_symlinks=False)
+"""
+
+
+def test_archives_keep_what_files_are(box, place):
+    """Modes, owners, times to the nanosecond and before 1970, hard links and attributes, of every kind of entry."""
+    box.sh(f"mkdir {place}/from {place}/half; python3 -c \"{MADE}\" {place}/from")
+    body = box.daemon.get(box.url("archive", path=f"{place}/from")).body
+    assert box.daemon.put(box.url("archive", path=f"{place}/to"), body).status == 204
+    kept = [json.loads(box.sh(f"python3 -c '{KEPT}' {place}/{top}")) for top in ("from", "to")]
+    assert kept[0] == kept[1] and kept[0]["sub/f"][4] == 3 and kept[0]["old"][3] < 0
+    assert box.stat(f"{place}/to/old")["mtime_ns"] == kept[0]["old"][3]
+    assert box.get(f"{place}/to/old", method="HEAD").headers["X-Cay-Mtime-Ns"] == str(kept[0]["old"][3])
+
+
+def test_an_archive_says_what_it_leaves_out(box, place):
+    box.sh(f"cd {place}; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'; : > file")
+    body = box.daemon.get(box.url("archive", path=place)).body
+    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+        assert tar.getnames() == ["file", "."]
+        assert tar.pax_headers["comment"] == "cay: left out the socket 's'"
+    assert box.daemon.put(box.url("archive", path=f"{place}/again"), body).status == 204
+
+
 def test_archive_as_a_user(box):
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:

@@ -85,7 +85,7 @@ static void take_entry(struct list *list, const struct msg *msg)
 {
     struct session *last = list->n ? &list->sessions[list->n - 1] : NULL;
     const char *path = msg->path ? msg->path : "", *slash = strchr(path, '/');
-    uint64_t ms = msg->mtime_ns / 1000000;
+    uint64_t ms = (int64_t)msg->mtime_ns < 0 ? 0 : msg->mtime_ns / 1000000;
     if (!slash && S_ISDIR((mode_t)msg->mode) && aio_session_ok(path) && list->n < MAX_SESSIONS) {
         last = &list->sessions[list->n++];
         snprintf(last->id, sizeof(last->id), "%s", path);

@@ -293,7 +293,7 @@ static void list_print(struct look *look, const struct msg *msg, struct cay_buf 
         json_num(out, "size", msg->size);
     json_key(out, "modified_time");
     buf_str(out, "\"");
-    token_print_time(msg->mtime_ns / 1000000, out);
+    token_print_time((int64_t)msg->mtime_ns < 0 ? 0 : msg->mtime_ns / 1000000, out);
     buf_str(out, "\"");
     if (look->args.permissions) {
         json_key(out, "permissions");
