@@ -22,7 +22,8 @@ struct copy {
 static int put_file(struct copy *c, int fd, mode_t mode)
 {
     struct cli_stream in = {.fd = fd};
-    int r = cay_fs_write(c->fs, c->remote.text, mode & 0777, cli_source, &in, c->err);
+    int r = cay_fs_write(c->fs, c->remote.text, CAY_MODE_GIVEN | (mode & 0777), cli_source, &in,
+                         c->err);
     return in.eno ? cay_fail_errno(c->err, in.eno, "cannot read %s", c->local.text) : r;
 }
 

@@ -53,7 +53,8 @@ struct get {
     struct channel ch;
     enum get_stage stage;
     const char *path;
-    uint64_t mode, size, mtime_ns;
+    uint64_t mode, size;
+    int64_t mtime_ns;
     uint64_t first, left; /* what is asked for; `left` counts down as it comes */
     bool part;
     bool endless; /* no size is known: until the end */
@@ -65,7 +66,7 @@ static void get_headers(struct get *get)
     char text[80];
     snprintf(text, sizeof(text), "%03o", (unsigned)get->mode & 07777);
     reply_header(r, "X-Cay-Mode", text);
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)get->mtime_ns);
+    snprintf(text, sizeof(text), "%lld", (long long)get->mtime_ns);
     reply_header(r, "X-Cay-Mtime-Ns", text);
     reply_header(r, "X-Cay-Type", "file");
     reply_header(r, "Accept-Ranges", "bytes");
@@ -126,7 +127,7 @@ static void get_looked(struct get *get)
     get->left = get->size;
     /* Files that the kernel makes up say 0 and have something to read all the same. */
     get->endless = get->size == 0;
-    if (head) {
+    if (head && !get->endless) {
         channel_close(&get->ch);
         get_begin(get);
         return;
@@ -192,7 +193,7 @@ static void get_entry(struct get *get, const struct msg *msg)
 {
     get->mode = msg->mode;
     get->size = msg->size;
-    get->mtime_ns = msg->mtime_ns;
+    get->mtime_ns = (int64_t)msg->mtime_ns;
     if (get->stage != GET_READING || get->part)
         return;
     get->left = get->size;

@@ -47,7 +47,8 @@ int fs_make_dirs(const char *path, mode_t mode, struct cay_error *err);
 int fs_split(const char *path, char **dir, const char **name, struct cay_error *err);
 /* A link's target, owned; NULL if it cannot be read. */
 char *fs_read_link(int dir, const char *name);
-/* Copies the rest of a file; -1 with errno. */
+/* Copies the rest of a file, until the caller is gone; without a worker to the end. -1 with errno.
+ */
 int fs_copy_bytes(struct worker *worker, int from, int to);
 
 typedef int fs_op(struct worker *worker, const struct msg *msg, struct cay_error *err);

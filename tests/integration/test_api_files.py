@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import http.client
 import io
 import json
 import os
@@ -234,6 +235,10 @@ def test_head(box, place):
     assert box.get(f"{place}/h", method="HEAD", headers={"Range": "bytes=0-1"}).headers["Content-Length"] == "100000"
     assert box.get(f"{place}/missing", 404, method="HEAD").body == b""
     assert box.get(place, 400, method="HEAD").body == b""
+    box.put(f"{place}/empty", b"")
+    assert box.get(f"{place}/empty", method="HEAD").headers["Content-Length"] == "0"
+    told = box.get("/proc/filesystems", method="HEAD").headers["Content-Length"]
+    assert int(told) == len(box.get("/proc/filesystems").body) > 0
     with box.daemon.client() as client:  # nothing is left over on the connection
         for _ in range(3):
             assert client.request("HEAD", box.url("files", path=f"{place}/h")).status == 200
@@ -259,7 +264,9 @@ def test_parents_and_modes(box, place):
     assert box.stat(f"{place}/a/b/c/f")["mode"] == 0o600
     box.put(f"{place}/new", b"y")
     assert box.stat(f"{place}/new")["mode"] == 0o644
-    for bad in ("888", "rw-r--r--", "-1", "77777", "0", "644x"):
+    box.put(f"{place}/new", b"y", mode="0")
+    assert box.stat(f"{place}/new")["mode"] == 0, "no bits are a mode, too"
+    for bad in ("888", "rw-r--r--", "-1", "77777", "644x"):
         refused(box.put(f"{place}/bad", b"y", 400, mode=bad), "invalid")
     assert "bad" not in box.names(place)
 
@@ -652,6 +659,22 @@ def test_grep(box, place):
 
 # ---- watch
 
+def test_what_a_walk_cannot_read_is_told(box, place):
+    """All that can be read, and then an error which names what cannot."""
+    box.sh(f"cd {place}; mkdir a b c; for d in a b c; do echo hello > $d/1; done; chmod 700 b; chmod 755 . a c")
+    for what, name, query in (("find", "entries", {}), ("list", "entries", {"depth": 9}),
+                              ("grep", "matches", {"pattern": "hello"})):
+        body = box.look(what, path=place, user="1000", **query)
+        found = [one.get("name") or one.get("path") for one in body[name]]
+        assert [n for n in found if "/" in n] == ["a/1", "c/1"], body
+        assert body["error"]["code"] == "denied" and "'b'" in body["error"]["message"], body
+        assert "error" not in box.look(what, path=place, **query)
+    box.sh(f"chmod 600 {place}/c/1")
+    body = box.look("grep", path=place, user="1000", pattern="hello")
+    assert [one["path"] for one in body["matches"]] == ["a/1"] and "1 more" in body["error"]["message"], body
+    assert "error" not in box.look("list", path=place, user="1000"), "one level goes into none of them"
+
+
 def test_watch(box, place):
     with box.daemon.stream(box.url("fs/watch", path=place, recursive="true"), timeout=10) as stream:
         assert stream.status == 200 and stream.headers.get_content_type() == NDJSON
@@ -668,6 +691,20 @@ def test_watch(box, place):
         box.sh(f"touch \"{place}/$(printf 'n\\377')\"")
         event = next(stream)
         assert event["path"] == "n\ufffd" and base64.b64decode(event["path_base64"]) == b"n\xff"
+
+
+def test_watch_tells_of_a_new_tree_once(box, place):
+    """Also where a directory has filled before it is followed, and its events come after that."""
+    with box.daemon.stream(box.url("fs/watch", path=place, recursive="true"), timeout=20) as stream:
+        assert next(stream) == {"type": "watching"}
+        box.sh(f"cd {place}; for i in $(seq 300); do mkdir -p $i/x/y; : > $i/x/y/f; done; : > last")
+        seen = []
+        while ("created", "last") not in seen:
+            event = next(stream)
+            seen.append((event["kind"], event["path"]))
+    made = [path for kind, path in seen if kind == "created"]
+    assert len(made) == len(set(made)), sorted(p for p in set(made) if made.count(p) > 1)
+    assert set(made) == {"last"} | {f"{i}{rest}" for i in range(1, 301) for rest in ("", "/x", "/x/y", "/x/y/f")}
 
 
 def test_watch_and_a_client_that_does_not_read(box, place):
@@ -731,6 +768,55 @@ def test_archive_round_trip(box, place):
     assert box.daemon.get(box.url("archive", path=f"{place}/void")).status == 200
 
 
+KEPT = """
+import json, os, sys
+found = {}
+for top, dirs, files in os.walk(sys.argv[1]):
+    for name in dirs + files:
+        full = os.path.join(top, name)
+        st = os.lstat(full)
+        found[os.path.relpath(full, sys.argv[1])] = [
+            st.st_mode, st.st_uid, st.st_gid, st.st_mtime_ns, 0 if os.path.isdir(full) else st.st_nlink,
+            {} if os.path.islink(full) else {n: os.getxattr(full, n).hex() for n in os.listxattr(full)}]
+print(json.dumps(found))
+"""
+MADE = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+os.makedirs('sub/deep')
+for name in ('sub/f', 'old', 'sub/deep/g'):
+    open(name, 'w').write(name)
+os.chmod('sub/f', 0o4751), os.chmod('sub/deep', 0o1777), os.chmod('old', 0)
+os.link('sub/f', 'other name'), os.link('sub/f', 'sub/deep/third')
+os.symlink('sub/f', 'link'), os.mkfifo('pipe'), os.chmod('pipe', 0o666)
+os.setxattr('sub/f', 'user.note', bytes(range(256))), os.setxattr('sub', 'user.empty', b'')
+os.chown('sub/deep/g', 1234, 4321), os.chown('link', 1000, 1000, follow_symlinks=False)
+os.utime('old', ns=(0, -300_000_000_000_000_000 + 250_000_001))
+for n, name in enumerate(('sub/f', 'link', 'pipe', 'sub/deep/g', 'sub/deep', 'sub')):
+    os.utime(name, ns=(1, 1_500_000_000_123_456_789 + n), follow_symlinks=False)
+"""
+
+
+def test_archives_keep_what_files_are(box, place):
+    """Modes, owners, times to the nanosecond and before 1970, hard links and attributes, of every kind of entry."""
+    box.sh(f"mkdir {place}/from {place}/half; python3 -c \"{MADE}\" {place}/from")
+    body = box.daemon.get(box.url("archive", path=f"{place}/from")).body
+    assert box.daemon.put(box.url("archive", path=f"{place}/to"), body).status == 204
+    kept = [json.loads(box.sh(f"python3 -c '{KEPT}' {place}/{top}")) for top in ("from", "to")]
+    assert kept[0] == kept[1] and kept[0]["sub/f"][4] == 3 and kept[0]["old"][3] < 0
+    assert box.stat(f"{place}/to/old")["mtime_ns"] == kept[0]["old"][3]
+    assert box.get(f"{place}/to/old", method="HEAD").headers["X-Cay-Mtime-Ns"] == str(kept[0]["old"][3])
+
+
+def test_an_archive_says_what_it_leaves_out(box, place):
+    box.sh(f"cd {place}; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'; : > file")
+    body = box.daemon.get(box.url("archive", path=place)).body
+    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+        assert tar.getnames() == ["file", "."]
+        assert tar.pax_headers["comment"] == "cay: left out the socket 's'"
+    assert box.daemon.put(box.url("archive", path=f"{place}/again"), body).status == 204
+
+
 def test_archive_as_a_user(box):
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
@@ -782,6 +868,36 @@ def test_a_file_that_shrinks_while_it_is_read(box, place):
             rest = stream.read()
             assert len(rest) == 40000000 - 10
         assert not isinstance(caught.value, (AssertionError, TimeoutError, socket.timeout)), caught
+
+
+def test_an_archive_of_a_file_that_shrinks_breaks_off(box, place):
+    """No byte is made up: the connection ends before the archive does."""
+    box.sh(f"mkdir {place}/d; head -c 40000000 /dev/zero > {place}/d/f")
+    with box.daemon.stream(box.url("archive", path=f"{place}/d"), timeout=20) as stream:
+        assert stream.status == 200
+        stream.read(10)
+        box.sh(f"truncate -s 1000 {place}/d/f")
+        with pytest.raises(http.client.IncompleteRead):
+            stream.read()
+
+
+def test_an_archive_of_what_cannot_be_read_is_refused(box):
+    answer = box.daemon.get(box.url("archive", path="/proc/self/mem"))
+    assert answer.status >= 400 and "mem" in answer.error["message"], answer
+
+
+def test_an_archive_of_files_whose_size_is_not_true(box, cayd):
+    """sysfs says 4096 of a few bytes, procfs says 0 of many."""
+    source = "/sys/kernel/mm/transparent_hugepage"
+    mounted = Box(cayd, cayd.cay.create("-v", f"{source}:/thp:ro"))
+    body = cayd.get(mounted.url("archive", path="/thp")).body
+    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+        for name in ("enabled", "defrag"):
+            assert tar.extractfile(name).read() == pathlib.Path(source, name).read_bytes()
+    mounted.daemon.cay.run("rm", "-f", mounted.id, check=True)
+    one = box.daemon.get(box.url("archive", path="/proc/filesystems")).body
+    with tarfile.open(fileobj=io.BytesIO(one)) as tar:
+        assert tar.extractfile("filesystems").read() == box.get("/proc/filesystems").body != b""
 
 
 def test_a_file_that_grows_while_it_is_read(box, place):

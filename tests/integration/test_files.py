@@ -58,6 +58,18 @@ def test_put_from_a_file_takes_its_mode(cay, box, tmp_path):
     refused(cay.run("fs", "put", box, "/tmp/y", tmp_path), str(tmp_path))
 
 
+def test_a_mode_without_bits_is_kept(cay, box, tmp_path):
+    """Nothing becomes readable by a copy."""
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0)
+    cay.run("cp", secret, f"{box}:/tmp/zero-cp", check=True)
+    cay.run("fs", "put", box, "/tmp/zero-put", secret, check=True)
+    cay.run("fs", "put", "--mode", "0", box, "/tmp/zero-said", input="x", check=True)
+    for name in ("zero-cp", "zero-put", "zero-said"):
+        assert stat(cay, box, f"/tmp/{name}")["mode"] == 0, name
+
+
 def test_put_as_a_user(cay, box):
     cay.run("fs", "put", "-u", "user", box, "/home/user/sub/f", input="x", check=True)
     assert stat(cay, box, "/home/user/sub/f")["uid"] == 1000
@@ -247,6 +259,20 @@ def test_grep(cay, make):
 
 # ---- changing
 
+def test_what_a_walk_cannot_read_is_an_error_at_its_end(cay, make):
+    box = make()
+    cay.sh(box, "mkdir -p /tmp/h/a /tmp/h/b /tmp/h/c; for d in a b c; do echo hi > /tmp/h/$d/1; done; chmod 700 /tmp/h/b", check=True)
+    for command, shown in ((("find", "/tmp/h", "1"), "/tmp/h/a/1\n/tmp/h/c/1\n"),
+                           (("grep", "/tmp/h", "hi"), "/tmp/h/a/1:1:hi\n/tmp/h/c/1:1:hi\n"),
+                           (("ls", "/tmp/h"), "a\na/1\nb\nc\nc/1\n")):
+        options = ["--depth", "9"] if command[0] == "ls" else []
+        done = cay.run("fs", command[0], "--user", "1000", *options, box, *command[1:])
+        assert (done.returncode, done.stdout) == (125, shown), done
+        assert "'b'" in done.stderr and "ermission" in done.stderr, done
+    done = cay.run("fs", "find", "--json", "--user", "1000", box, "/tmp/h", "1")
+    assert done.returncode == 125 and len(json.loads(done.stdout)) == 2, done
+
+
 def test_mkdir_mv_rm(cay, make):
     box = make()
     cay.run("fs", "mkdir", box, "/tmp/a/b/c", "/tmp/q", check=True)
@@ -401,6 +427,17 @@ def test_tar_of_many_formats(cay, box, tmp_path):
         cay.run("cp", "-", f"{box}:/tmp/form{number}", input=buffer.getvalue(), text=False, check=True)
         assert cay.run("fs", "cat", box, f"/tmp/form{number}/{long}").stdout == "hello"
         assert stat(cay, box, f"/tmp/form{number}/hard")["links"] == 2
+
+
+def test_tar_of_a_file_that_shrinks_is_an_error(cay, make):
+    box = make()
+    cay.sh(box, "mkdir /tmp/d; head -c 40000000 /dev/zero > /tmp/d/f", check=True)
+    copy = cay.popen("cp", f"{box}:/tmp/d", "-", text=False)
+    assert len(copy.stdout.read(1 << 20)) == 1 << 20
+    cay.sh(box, "truncate -s 1000 /tmp/d/f", check=True)
+    rest, said = copy.communicate(timeout=60)
+    assert copy.returncode == 125 and len(rest) < 40000000 - (1 << 20), copy.returncode
+    assert b"shorter" in said, said
 
 
 def test_tar_that_is_broken_or_cut(cay, box):
