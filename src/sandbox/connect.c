@@ -62,6 +62,8 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
+    if (life == LIFE_UNKNOWN)
+        return -1; /* told already */
     if (life == LIFE_NONE)
         return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
     if (sandbox_status(cay, id, &buf, err) < 0 ||
@@ -74,7 +76,7 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
 
 int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err)
 {
-    enum life life = sandbox_life(cay, id);
+    enum life life = sandbox_life(cay, id, err);
     if (life != LIFE_KEPT)
         return explain(cay, id, life, err);
     return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", id);
@@ -97,7 +99,7 @@ static int try_connect(struct cay *cay, const char *id, int flags, int *out, str
     }
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
         return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", id);
-    enum life life = sandbox_life(cay, id);
+    enum life life = sandbox_life(cay, id, err);
     return life == LIFE_KEPT ? 0 : explain(cay, id, life, err);
 }
 
@@ -197,10 +199,11 @@ void sandbox_kill_keeper(struct cay_sandbox *sandbox)
         return;
     int asked = getsockopt(chan.sock, SOL_SOCKET, SO_PEERCRED, &peer, &size);
     autofd int pidfd = asked < 0 ? -1 : sys_pidfd_open(peer.pid);
-    if (pidfd >= 0 && sandbox_life(sandbox->cay, sandbox->id) == LIFE_KEPT)
+    if (pidfd >= 0 && sandbox_life(sandbox->cay, sandbox->id, NULL) == LIFE_KEPT)
         sys_pidfd_kill(pidfd, SIGKILL);
     chan_done(&chan);
-    for (int i = 0; i < READY_TRIES && sandbox_life(sandbox->cay, sandbox->id) == LIFE_KEPT; i++)
+    for (int i = 0; i < READY_TRIES && sandbox_life(sandbox->cay, sandbox->id, NULL) == LIFE_KEPT;
+         i++)
         nanosleep(&(struct timespec){.tv_nsec = READY_PAUSE_NS}, NULL);
 }
 
@@ -211,28 +214,41 @@ static int lost_status(const char *reason, struct cay_buf *out, struct cay_error
     return status_encode(&lost, out) < 0 ? cay_fail(err, CAY_E_NO_SPACE, "out of memory") : 0;
 }
 
+/* Its keeper lives, and has said nothing yet, or nothing that can be read. */
+static int kept_status(bool damaged, struct cay_buf *out, struct cay_error *err)
+{
+    const struct status kept = {
+        .state = damaged ? CAY_STATE_RUNNING : CAY_STATE_CREATING,
+        .reason = damaged ? "its status record is damaged" : "being made",
+    };
+    return status_encode(&kept, out) < 0 ? cay_fail(err, CAY_E_NO_SPACE, "out of memory") : 0;
+}
+
 int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err)
 {
     struct cay_error why;
     enum life life = LIFE_NONE;
     autofd int dir = -1;
     for (int i = 0; i < LOOKS; i++) {
-        life = sandbox_life(cay, id);
-        if (life == LIFE_NONE)
+        life = sandbox_life(cay, id, err);
+        if (life == LIFE_NONE || life == LIFE_UNKNOWN)
             return explain(cay, id, life, err);
         close_fd(&dir);
         dir = home_open(life == LIFE_KEPT ? cay->run : cay->sandboxes, id);
+        if (dir < 0 && !home_absent(errno))
+            return cay_fail_errno(err, errno, "cannot look at sandbox '%s'", id);
         if (dir >= 0 && record_read_at(dir, "status", out, &why) == 0)
             return 0;
         if (dir >= 0)
             break;
         /* It ended between the two looks: its record is elsewhere now. */
     }
-    if (life == LIFE_KEPT) {
-        const struct status creating = {.state = CAY_STATE_CREATING, .reason = "being made"};
-        return status_encode(&creating, out);
-    }
-    if (dir >= 0 && why.code == CAY_E_INVALID)
+    bool damaged = dir >= 0 && why.code == CAY_E_INVALID;
+    if (dir >= 0 && !damaged && why.code != CAY_E_NOT_FOUND)
+        return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    if (life == LIFE_KEPT)
+        return kept_status(damaged, out, err);
+    if (damaged)
         return lost_status("its status record is damaged", out, err);
     autofd int left = home_open(cay->run, id);
     return lost_status(left >= 0 ? "its processes cannot be killed yet" : "the host restarted", out,
@@ -243,7 +259,10 @@ int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_e
 {
     struct chan chan;
     struct msg answer;
-    if (sandbox_life(cay, id) == LIFE_KEPT) {
+    enum life life = sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1;
+    if (life == LIFE_KEPT) {
         struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
         const struct msg request = {.type = OP_SPEC};
         int asked = sandbox ? sandbox_call(sandbox, &request, &chan, &answer, err) : -1;
@@ -257,8 +276,10 @@ int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_e
     }
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
     autofd int dir = home_open(cay->sandboxes, id);
-    if (dir < 0)
+    if (dir < 0 && home_absent(errno))
         return explain(cay, id, LIFE_NONE, err);
+    if (dir < 0)
+        return cay_fail_errno(err, errno, "cannot look at the record of sandbox '%s'", id);
     if (record_read_at(dir, "spec", &buf, err) < 0)
         return cay_fail_context(err, "sandbox '%s'", id);
     return spec_load(buf.data, buf.size, out, err);

@@ -43,6 +43,8 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || status_lock(fd) < 0) {
         int eno = errno;
+        if (fd >= 0)
+            unlinkat(dir, "status", 0);
         unlinkat(cay->run, id, AT_REMOVEDIR);
         return cay_fail_errno(err, eno, "cannot make %s/%s", cay->run_path, id);
     }
@@ -57,7 +59,9 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
     const char *id = spec->spec.id;
     bool record = !spec->spec.ephemeral; /* one without a record does not hide another's, either */
     if (!record && faccessat(cay->sandboxes, id, F_OK, 0) < 0)
-        return 0;
+        return errno == ENOENT ? 0
+                               : cay_fail_errno(err, errno, "cannot look for %s/sandboxes/%s",
+                                                cay->state_path, id);
     if (!record || mkdirat(cay->sandboxes, id, 0700) < 0) {
         if (!record || errno == EEXIST)
             return cay_fail(err, CAY_E_CONFLICT,
@@ -181,10 +185,12 @@ static int bind_prepared(struct cay *cay, struct order *order, int record, int s
         take_back(order);
     if (ready == 0 || recorded < 0)
         return recorded;
-    autofd int dir = home_open(cay->run, id);
+    char ctl[CAY_MAX_ID + 8];
+    snprintf(ctl, sizeof(ctl), "%s/ctl", id);
     close_fd(&order->creator);
-    (void)sandbox_life(cay, order->instance);
-    unlinkat(dir, "ctl", 0);
+    (void)sandbox_life(cay, order->instance, NULL);
+    if (unlinkat(cay->run, ctl, 0) < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, "cannot remove %s/%s", cay->run_path, ctl);
     return launch_keeper(id, &order->creator, err) < 0 ? -1 : 1;
 }
 
@@ -260,7 +266,10 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         if (claimed > 0)
             return create_new(cay, order, status, out, err);
         /* Kept: take it. Otherwise looking at it has swept it, and it is free now or soon. */
-        if (sandbox_life(cay, spec->spec.id) == LIFE_KEPT) {
+        enum life life = sandbox_life(cay, spec->spec.id, err);
+        if (life == LIFE_UNKNOWN)
+            return -1;
+        if (life == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
             order->existed = taken == 0;
             if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)

@@ -141,16 +141,22 @@ int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_er
 }
 
 /* The merged output of a sandbox that has ended is a file. */
-static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from)
+static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from,
+                                       struct cay_error *err)
 {
     autofd int dir = home_open(sandbox->cay->sandboxes, sandbox->id);
     autofd int log =
         dir < 0 ? -1 : openat(dir, "log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (log < 0 && !home_absent(errno)) {
+        cay_fail_errno(err, errno, "cannot open the saved output of sandbox '%s'", sandbox->id);
+        return NULL;
+    }
     struct cay_proc *proc = calloc(1, sizeof(*proc));
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {
         free(proc);
         free(chunk);
+        cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
     }
     proc->chan.sock = -1;
@@ -200,7 +206,7 @@ int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follo
                                 .flags = follow ? MSG_F_FOLLOW : 0};
     struct cay_proc *proc = open_stream(sandbox, &request, false, err);
     if (!proc && pid == 0 && err->code == CAY_E_GONE)
-        proc = open_saved_log(sandbox, from);
+        proc = open_saved_log(sandbox, from, err);
     if (!proc)
         return -1;
     proc->pid = pid;

@@ -125,6 +125,11 @@ int home_open(int parent, const char *id)
     return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+bool home_absent(int eno)
+{
+    return eno == ENOENT || eno == ENOTDIR || eno == ELOOP;
+}
+
 int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,
                      struct cay_error *err)
 {
@@ -136,7 +141,7 @@ int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *
     /* Too long for a socket address: by way of the open directory. One that is not there is told by
      * the connect. */
     *hold = home_open(cay->run, id);
-    if (*hold < 0 && errno != ENOENT)
+    if (*hold < 0 && !home_absent(errno))
         return cay_fail_errno(err, errno, "cannot open %s/%s", cay->run_path, id);
     snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/ctl", *hold);
     return 0;

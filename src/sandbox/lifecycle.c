@@ -15,7 +15,10 @@ int cay_get(struct cay *cay, const char *id, struct cay_sandbox **out, struct ca
     const char *checked;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    if (parse_id_reserved(id) || sandbox_life(cay, id) == LIFE_NONE)
+    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1;
+    if (life == LIFE_NONE)
         return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
     struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
     if (!sandbox)
@@ -120,7 +123,9 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
     struct cay_sandbox *sandbox = NULL;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id);
+    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1;
     if (life == LIFE_NONE)
         return force
                    ? 0
@@ -140,7 +145,10 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
         if (ended < 0 && why.code != CAY_E_NOT_FOUND)
             return cay_fail_copy(err, why.code, why.sys_errno, why.text);
     }
-    if (sandbox_life(cay, id) == LIFE_KEPT)
+    life = sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1; /* nothing is deleted on a guess */
+    if (life == LIFE_KEPT)
         return cay_fail(err, CAY_E_UNAVAILABLE, "sandbox '%s' does not end", id);
     if (cay_remove_tree_at(cay->sandboxes, id) < 0)
         return cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);

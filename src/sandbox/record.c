@@ -64,25 +64,38 @@ int record_write_at(int dir, const char *name, const void *bytes, size_t size, b
     return 0;
 }
 
-enum look { LOOK_GOOD, LOOK_EMPTY, LOOK_BAD };
+enum look { LOOK_GOOD, LOOK_EMPTY, LOOK_BAD, LOOK_FAILED };
 
 static enum look read_once(int fd, struct cay_buf *out)
 {
     struct header header;
     struct stat st;
     size_t before = out->size;
-    if (fstat(fd, &st) < 0 || st.st_size > CAY_MAX_RECORD)
+    if (fstat(fd, &st) < 0)
+        return LOOK_FAILED;
+    if (st.st_size > CAY_MAX_RECORD)
         return LOOK_BAD;
     if (st.st_size == 0)
         return LOOK_EMPTY;
     ssize_t n = pread(fd, &header, sizeof(header), 0);
-    if (n != sizeof(header) || le32toh(header.magic) != MAGIC ||
-        le32toh(header.version) != VERSION || le32toh(header.size) > CAY_MAX_RECORD)
+    if (n < 0)
+        return LOOK_FAILED;
+    if (n != sizeof(header) || le32toh(header.magic) != MAGIC || le32toh(header.version) != VERSION)
         return LOOK_BAD;
     size_t size = le32toh(header.size);
+    /* A size that cannot be right must not spoil the buffer, which fails for good. */
+    if (size > (size_t)st.st_size - CAY_MIN((size_t)st.st_size, sizeof(header)) ||
+        size > out->max - before)
+        return LOOK_BAD;
     char *room = buf_room(out, size);
-    if (!room || pread(fd, room, size, sizeof(header)) != (ssize_t)size ||
-        cay_crc32(room, size) != le32toh(header.crc))
+    if (!room) {
+        errno = ENOMEM;
+        return LOOK_FAILED;
+    }
+    n = pread(fd, room, size, sizeof(header));
+    if (n < 0)
+        return LOOK_FAILED;
+    if (n != (ssize_t)size || cay_crc32(room, size) != le32toh(header.crc))
         return LOOK_BAD;
     out->size = before + size;
     return LOOK_GOOD;
@@ -95,6 +108,8 @@ int record_read(int fd, struct cay_buf *out, struct cay_error *err)
         look = read_once(fd, out);
         if (look == LOOK_GOOD)
             return 0;
+        if (look == LOOK_FAILED)
+            return cay_fail_errno(err, errno, "cannot read the record");
         sched_yield();
     }
     if (look == LOOK_EMPTY)

@@ -15,7 +15,7 @@ int record_write_at(int dir, const char *name, const void *bytes, size_t size, b
  * and try again. */
 int record_overwrite(int fd, const void *bytes, size_t size);
 /* Appends the payload to `out`. NOT_FOUND: no such file or still empty; INVALID: damaged or
- * foreign. */
+ * foreign; everything else says nothing about the record. */
 int record_read(int fd, struct cay_buf *out, struct cay_error *err);
 int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err);
 

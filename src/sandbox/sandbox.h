@@ -86,19 +86,23 @@ int prepare_take(struct cay *cay, struct prepared *prepared, const struct cay_sp
                  const char *image, char instance[CAY_MAX_ID]);
 
 enum life {
-    LIFE_NONE,  /* no such sandbox */
-    LIFE_KEPT,  /* a keeper (or a creator at work) holds it */
-    LIFE_ENDED, /* only its record is left */
+    LIFE_UNKNOWN = -1, /* it could not be looked at; nothing may be concluded from that */
+    LIFE_NONE,         /* no such sandbox */
+    LIFE_KEPT,         /* a keeper (or a creator at work) holds it */
+    LIFE_ENDED,        /* only its record is left */
 };
 
 /*
  * Looks whether the sandbox is kept. One that was kept by a keeper that is dead now is swept on the
- * way: its cgroups, ids and run directory go, its record says lost.
+ * way: its cgroups, ids and run directory go, its record says lost. `err` is set when it is
+ * UNKNOWN.
  */
-enum life sandbox_life(struct cay *cay, const char *id);
-/* Its keeper holds the lock of its status. */
+enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err);
+/* Its keeper holds the lock of its status, as far as anybody can tell: false only if that is
+ * sure. */
 bool sandbox_kept(const struct cay *cay, const char *id);
-/* Removes what is left of a sandbox whose lock is held by the caller. */
-void sandbox_sweep(struct cay *cay, const char *id, int status_fd);
+/* Removes what is left of a sandbox whose lock is held by the caller. -1: not all of it could be
+ * removed, and the run directory stays for the next who looks. */
+int sandbox_sweep(struct cay *cay, const char *id, int status_fd);
 
 #endif
