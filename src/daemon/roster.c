@@ -377,12 +377,16 @@ static void has_ended(struct roster *roster, struct entry **at, uint64_t after_m
             mark_ended(roster, *at); /* its record is damaged, and is still there */
         return;
     }
+    /* Its end could not be written down, or the host restarted: this is how it was born. */
+    bool unwritten = status.state < CAY_STATE_EXITED;
     mark_ended(roster, *at);
-    (*at)->ended_ms = status.ended_ms;
-    if (status.ended_ms <= after_ms)
+    if (!unwritten)
+        (*at)->ended_ms = status.ended_ms;
+    if (unwritten ? after_ms != 0 : status.ended_ms <= after_ms)
         return;
-    const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
-                                        .reason = status.reason};
+    const struct audit_detail detail = {
+        .state = cay_state_name(unwritten ? CAY_STATE_LOST : (enum cay_state)status.state),
+        .reason = unwritten ? "its end could not be written down" : status.reason};
     d->metrics.ended++;
     journal_engine(d, AUDIT_ENDED, (*at)->id, &detail, (char *const *)status.labels);
 }

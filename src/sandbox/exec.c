@@ -97,10 +97,35 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
     return proc;
 }
 
+/*
+ * A start takes as long as it takes: one that was caught by a pause waits for the resume. But a
+ * keeper that lives answers other questions meanwhile.
+ */
+static int await_keeper(struct cay_sandbox *sandbox, const struct cay_proc *proc,
+                        struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    struct cay_error why;
+    while (!sandbox_await(proc->chan.sock, SANDBOX_PATIENCE_MS - SANDBOX_ANSWER_MS)) {
+        if (sandbox_call(sandbox, &(struct msg){.type = OP_STATS}, &chan, &answer, &why) == 0) {
+            msg_done(&answer);
+            chan_done(&chan);
+        } else if (why.code == CAY_E_UNAVAILABLE && !sandbox_await(proc->chan.sock, 0)) {
+            return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+        }
+    }
+    return 0;
+}
+
 static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, struct cay_proc **out,
                          struct cay_error *err)
 {
     automsg struct msg answer = {0};
+    if (await_keeper(sandbox, proc, err) < 0) {
+        cay_proc_free(proc);
+        return -1;
+    }
     int got = chan_recv(&proc->chan, &answer, err);
     if (got > 0 && answer.type == MSG_STARTED) {
         proc->pid = (pid_t)answer.pid;

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 
 const char *cay_version(void)
 {
@@ -164,4 +165,18 @@ void home_boot_id(char out[40])
     out[strcspn(out, "\n")] = 0;
     if (n == 0)
         out[0] = 0;
+}
+
+bool home_rebooted(const char *boot_id)
+{
+    char now[40];
+    home_boot_id(now);
+    return boot_id && *boot_id && *now && strcmp(boot_id, now) != 0;
+}
+
+uint64_t home_boot_ms(void)
+{
+    struct timespec up;
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    return (cay_wall_ms() / 1000 - (uint64_t)up.tv_sec) * 1000;
 }

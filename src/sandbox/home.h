@@ -46,5 +46,8 @@ int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *
 void home_group_name(const struct cay *cay, const char *id, char out[HOME_GROUP_SIZE]);
 /* 32 hex digits and dashes, as the kernel prints it; empty if unknown. */
 void home_boot_id(char out[40]);
+/* Is that the name of an earlier boot? Not if either is unknown. */
+bool home_rebooted(const char *boot_id);
+uint64_t home_boot_ms(void); /* when this one began, in whole seconds */
 
 #endif

@@ -16,6 +16,9 @@
 #define VERSION 1u
 /* A reader that meets a half-written record looks again this often before it calls it damaged. */
 #define TRIES 50
+/* What a file system gives out at once, and how much longer a record may get. */
+#define BLOCK 4096
+#define RESERVE 1024
 
 struct header {
     uint32_t magic, version, crc, size;
@@ -61,6 +64,39 @@ int record_write_at(int dir, const char *name, const void *bytes, size_t size, b
     }
     if (durable && fsync(dir) < 0)
         return cay_fail_errno(err, errno, "cannot write the record %s", name);
+    return 0;
+}
+
+int record_reserve_at(int dir, const char *name, const void *bytes, size_t size,
+                      struct cay_error *err)
+{
+    struct header header = make_header(bytes, size);
+    size_t room = (sizeof(header) + size + RESERVE + BLOCK - 1) / BLOCK * BLOCK;
+    autofree char *all = calloc(1, room);
+    if (!all)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    memcpy(all, &header, sizeof(header));
+    memcpy(all + sizeof(header), bytes, size);
+    autofd int fd = openat(dir, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot write the record %s", name);
+    ssize_t n = pwrite(fd, all, room, 0);
+    if (n == (ssize_t)room)
+        return 0;
+    int eno = n < 0 ? errno : ENOSPC;
+    unlinkat(dir, name, 0);
+    return cay_fail_errno(err, eno, "cannot write the record %s", name);
+}
+
+int record_settle_at(int dir, const char *name, const void *bytes, size_t size,
+                     struct cay_error *err)
+{
+    if (record_write_at(dir, name, bytes, size, true, err) == 0)
+        return 0;
+    autofd int fd = openat(dir, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || record_overwrite(fd, bytes, size) < 0)
+        return -1;
+    (void)fdatasync(fd); /* it is there for every reader; a power loss is another matter */
     return 0;
 }
 

@@ -49,8 +49,17 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
 /* A request whose answer is just OK. */
 int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
 
-/* The last resort for a keeper that does not answer: it dies, and its sandbox with it. */
-void sandbox_kill_keeper(struct cay_sandbox *sandbox);
+/* How long a caller waits for a keeper that makes a sandbox, or starts a command. */
+#define SANDBOX_PATIENCE_MS 60000
+/* And for one that is asked something else. */
+#define SANDBOX_ANSWER_MS 10000
+/* Until the socket has something to read, a hangup among it. False: not in time. */
+bool sandbox_await(int sock, uint64_t ms);
+
+/* kill.c: the last resort for a keeper that does not answer: it dies, and its sandbox with it. */
+int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err);
+/* The same for the creator, who holds the lock as well and sweeps afterwards. */
+void sandbox_kill_maker(struct cay *cay, const char *id);
 
 /* The payload of the record that says how a sandbox is, from wherever it is now. */
 int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err);

@@ -26,31 +26,43 @@
 #define INSTANCE_TRIES 500
 #define INSTANCE_PAUSE_NS 1000000
 
-static int write_lost(struct cay *cay, const char *id, const struct status *last, bool known)
+/* 1: the record says how it ended; 0: it says how it was born, or nothing; -1: it may say
+ * something. */
+static int read_record(int dir, struct cay_buf *buf, struct status *out)
 {
-    char boot_id[40];
-    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
-    struct stat st;
+    struct cay_error why;
+    if (record_read_at(dir, "status", buf, &why) < 0)
+        return why.code == CAY_E_NOT_FOUND || why.code == CAY_E_INVALID ? 0 : -1;
+    return status_decode(buf->data, buf->size, out, NULL) == 0 && out->state >= CAY_STATE_EXITED;
+}
+
+/* What its keeper said last (`last`), if that could be read. */
+enum last { LAST_NONE, LAST_DAMAGED, LAST_KNOWN };
+
+static int write_lost(struct cay *cay, const char *id, const struct status *last, enum last what)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS), old = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status birth = {0};
     autofd int dir = home_open(cay->sandboxes, id);
     if (dir < 0)
         return home_absent(errno) ? 0 : -1;
-    if (fstatat(dir, "status", &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return 0; /* its keeper wrote down how it ended, but could not clean up */
-    if (!home_absent(errno))
-        return -1;
-    home_boot_id(boot_id);
-    struct status lost = known ? *last : (struct status){0};
-    bool rebooted = known && last->boot_id && strcmp(last->boot_id, boot_id) != 0;
-    if (!known || (lost.state == CAY_STATE_CREATING && !rebooted))
+    int written = read_record(dir, &old, &birth);
+    if (written != 0) /* its keeper wrote down how it ended, but could not clean up */
+        return written < 0 ? -1 : 0;
+    struct status lost = what == LAST_KNOWN ? *last : birth;
+    bool rebooted = home_rebooted(lost.boot_id);
+    if (what == LAST_NONE || (what == LAST_KNOWN && lost.state == CAY_STATE_CREATING && !rebooted))
         /* Never finished: the create failed, there is nothing to remember. */
         return cay_remove_tree_at(cay->sandboxes, id);
     lost.state = CAY_STATE_LOST;
-    lost.reason = rebooted ? "the host restarted" : "its keeper was killed";
+    lost.reason = rebooted             ? "the host restarted"
+                  : what == LAST_KNOWN ? "its keeper was killed"
+                                       : "its keeper was killed, and its status is damaged";
     lost.ended_ms = cay_wall_ms();
     lost.processes = 0;
     if (status_encode(&lost, &buf) < 0)
         return -1;
-    return record_write_at(dir, "status", buf.data, buf.size, true, NULL);
+    return record_settle_at(dir, "status", buf.data, buf.size, NULL);
 }
 
 static void release_if_owner(struct cay *cay, const char *id, const char *number)
@@ -115,7 +127,9 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
     bool known = record_read(status_fd, &buf, &err) == 0;
     if (!known && err.code != CAY_E_NOT_FOUND && err.code != CAY_E_INVALID)
         return -1; /* there may be one, and what it says counts */
-    known = known && status_decode(buf.data, buf.size, &status, NULL) == 0;
+    enum last what = known || err.code == CAY_E_INVALID ? LAST_DAMAGED : LAST_NONE;
+    if (known && status_decode(buf.data, buf.size, &status, NULL) == 0)
+        what = LAST_KNOWN;
     /* A process that does not die keeps its cgroup; the run directory then stays for the next
      * sweep. */
     char group[HOME_GROUP_SIZE];
@@ -123,9 +137,9 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
     if (!sweep_instance(cay, status.instance) || cgroup_sweep(group, &err) < 0 ||
         release_range(cay, id, &status) < 0)
         return -1;
-    if (known && status.ephemeral)
+    if (what == LAST_KNOWN && status.ephemeral)
         cay_remove_tree_at(cay->sandboxes, id);
-    else if (write_lost(cay, id, &status, known) < 0)
+    else if (write_lost(cay, id, &status, what) < 0)
         return -1;
     return cay_remove_tree_at(cay->run, id);
 }
