@@ -445,7 +445,10 @@ static const struct opt delete_fields[] = {
 static void delete_work(struct errand *e)
 {
     /* With force a missing one would be fine for the engine. A client is told. */
-    if (sandbox_life(e->d->cay, e->id) == LIFE_NONE)
+    enum life life = sandbox_life(e->d->cay, e->id, &e->err);
+    if (life == LIFE_UNKNOWN)
+        e->result = -1;
+    else if (life == LIFE_NONE)
         e->result = cay_fail(&e->err, CAY_E_NOT_FOUND, "no sandbox '%s'", e->id);
     else
         e->result = cay_remove(e->d->cay, e->id, ((struct removal *)e)->force, &e->err);

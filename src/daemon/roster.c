@@ -47,6 +47,7 @@ struct roster {
     uint64_t quiet_ms; /* what ended before this has been told by the daemon before us */
     struct timer look;
     size_t slice;
+    bool rescan; /* a scan failed, and is to be done again */
 };
 
 /* ---- tenants --------------------------------------------------------------------------------- */
@@ -362,21 +363,30 @@ static void has_ended(struct roster *roster, struct entry **at, uint64_t after_m
     struct daemon *d = roster->d;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
+    struct cay_error why = {0};
     autofd int dir = home_open(d->cay->sandboxes, (*at)->id);
-    if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
-        status_decode(buf.data, buf.size, &status, NULL) < 0) {
-        if (dir < 0)
+    if (dir < 0) {
+        /* Short of descriptors, say: the round looks again. */
+        if (home_absent(errno))
             was_removed(roster, at);
-        else
+        return;
+    }
+    if (record_read_at(dir, "status", &buf, &why) < 0 ||
+        status_decode(buf.data, buf.size, &status, &why) < 0) {
+        if (why.code == CAY_E_NOT_FOUND || why.code == CAY_E_INVALID)
             mark_ended(roster, *at); /* its record is damaged, and is still there */
         return;
     }
+    /* Its end could not be written down, or the host restarted: this is how it was born. */
+    bool unwritten = status.state < CAY_STATE_EXITED;
     mark_ended(roster, *at);
-    (*at)->ended_ms = status.ended_ms;
-    if (status.ended_ms <= after_ms)
+    if (!unwritten)
+        (*at)->ended_ms = status.ended_ms;
+    if (unwritten ? after_ms != 0 : status.ended_ms <= after_ms)
         return;
-    const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
-                                        .reason = status.reason};
+    const struct audit_detail detail = {
+        .state = cay_state_name(unwritten ? CAY_STATE_LOST : (enum cay_state)status.state),
+        .reason = unwritten ? "its end could not be written down" : status.reason};
     d->metrics.ended++;
     journal_engine(d, AUDIT_ENDED, (*at)->id, &detail, (char *const *)status.labels);
 }
@@ -407,7 +417,7 @@ static void on_event(struct roster *roster, const struct inotify_event *event)
         was_removed(roster, at);
 }
 
-static void scan(struct roster *roster);
+static int scan(struct roster *roster);
 
 static void on_inotify(struct watch *watch, uint32_t events)
 {
@@ -418,7 +428,7 @@ static void on_inotify(struct watch *watch, uint32_t events)
     for (char *at = buffer; n > 0 && at < buffer + n;) {
         const struct inotify_event *event = (const void *)at;
         if (event->mask & IN_Q_OVERFLOW)
-            scan(roster); /* events were lost: look at everything */
+            (void)scan(roster); /* events were lost: look at everything */
         else
             on_event(roster, event);
         at += sizeof(*event) + event->len;
@@ -437,7 +447,7 @@ struct look {
 static void look_work(struct job *job)
 {
     struct look *look = container_of(job, struct look, job);
-    sandbox_life(look->d->cay, look->id);
+    (void)sandbox_life(look->d->cay, look->id, NULL);
 }
 
 /* The sweep removed its run directory, and inotify tells. If it could not, look again. */
@@ -521,6 +531,8 @@ static void forget_old(struct roster *roster, struct entry *entry)
 static void on_look(struct timer *timer)
 {
     struct roster *roster = container_of(timer, struct roster, look);
+    if (roster->rescan)
+        (void)scan(roster);
     roster->slice = (roster->slice + 1) % LOOK_SLICES;
     for (size_t i = roster->slice; i < BUCKETS; i += LOOK_SLICES)
         for (struct entry *entry = roster->buckets[i]; entry; entry = entry->next) {
@@ -532,11 +544,19 @@ static void on_look(struct timer *timer)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void scan_dir(struct roster *roster, int dir, bool ended)
+static DIR *open_scan(int dir)
 {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    autofd int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e; stream && (e = readdir(stream));) {
+    if (stream)
+        steal_fd(&fd);
+    return stream;
+}
+
+static int scan_dir(struct roster *roster, DIR *stream, bool ended)
+{
+    errno = 0;
+    for (struct dirent *e; (e = readdir(stream)); errno = 0) {
         if (!is_ours(e->d_name) || e->d_type == DT_SOCK)
             continue;
         bool known = *find(roster, e->d_name);
@@ -545,11 +565,10 @@ static void scan_dir(struct roster *roster, int dir, bool ended)
         if (entry && ended && !known)
             has_ended(roster, find(roster, e->d_name), roster->quiet_ms);
     }
-    if (stream)
-        closedir(stream);
+    return errno ? -1 : 0;
 }
 
-static void scan(struct roster *roster)
+static void drop_gone(struct roster *roster)
 {
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct entry **at = &roster->buckets[i]; *at;)
@@ -557,8 +576,28 @@ static void scan(struct roster *roster)
                 drop(roster, at);
             else
                 at = &(*at)->next;
-    scan_dir(roster, roster->d->cay->run, false);
-    scan_dir(roster, roster->d->cay->sandboxes, true);
+}
+
+/* Nothing is dropped before it is sure that all can be read; what fails is done again. */
+static int scan(struct roster *roster)
+{
+    DIR *run = open_scan(roster->d->cay->run);
+    DIR *records = run ? open_scan(roster->d->cay->sandboxes) : NULL;
+    int result = -1;
+    if (records) {
+        drop_gone(roster);
+        result = scan_dir(roster, run, false);
+        if (result == 0)
+            result = scan_dir(roster, records, true);
+    }
+    roster->rescan = result < 0;
+    int eno = errno;
+    if (records)
+        closedir(records);
+    if (run)
+        closedir(run);
+    errno = eno;
+    return result;
 }
 
 static int watch_dir(int inotify, int dir, uint32_t mask)
@@ -591,8 +630,14 @@ int roster_open(struct daemon *d, struct roster **out, struct cay_error *err)
     uint64_t before = journal_before_ms(d->journal);
     roster->quiet_ms = before ? before : UINT64_MAX;
     d->roster = roster; /* entries of the journal look for labels in it */
-    scan(roster);
+    int scanned = scan(roster);
+    int eno = errno;
     roster->quiet_ms = UINT64_MAX;
+    if (scanned < 0) {
+        d->roster = NULL;
+        roster_close(roster);
+        return cay_fail_errno(err, eno, "cannot list the sandboxes in %s", d->cay->run_path);
+    }
     timer_set(&d->loop, &roster->look, cay_now_us() + LOOK_US);
     *out = roster;
     return 0;

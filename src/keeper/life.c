@@ -58,7 +58,13 @@ int life_write(struct keeper *k)
     timer_clear(&k->loop, &k->status_timer);
     life_status(k, &buf);
     k->status_us = cay_now_us();
-    return buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
+    int written = buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
+    if (written < 0 && k->status_timer.fire && k->phase == PHASE_UP) {
+        int saved = errno;
+        timer_set(&k->loop, &k->status_timer, k->status_us + STATUS_DELAY_US);
+        errno = saved;
+    }
+    return written;
 }
 
 static void on_status_due(struct timer *timer)
@@ -116,7 +122,7 @@ static void save_record(struct keeper *k)
         return;
     save_log(k, dir);
     life_status(k, &buf);
-    record_write_at(dir, "status", buf.data, buf.size, true, NULL);
+    record_settle_at(dir, "status", buf.data, buf.size, NULL);
 }
 
 /* Everything is dead. Last words, record, and out. */
