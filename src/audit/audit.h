@@ -83,7 +83,7 @@ struct audit_detail {
     const char *state, *reason; /* of a sandbox; of a daemon's end */
     const char *peer;           /* where the request came from: "unix:uid=0", "10.0.0.1:41222" */
     const uint64_t *bytes, *pid, *signal, *exit_code, *ttl_ms, *idle_ms, *from, *to_seq;
-    bool existed; /* a create that found what it was to make: no lifecycle event */
+    bool existed; /* it changed nothing, as another had done it before: no lifecycle event */
 };
 
 struct audit_entry {

@@ -458,8 +458,10 @@ static void delete_done(struct errand *e)
 {
     const struct removal *removal = (struct removal *)e;
     bool failed = e->result < 0;
+    /* Of two who remove it at once, one does. */
+    const struct audit_detail detail = {.existed = !failed && !roster_parting(e->d->roster, e->id)};
     if (!failed || e->err.code != CAY_E_NOT_FOUND)
-        journal_note_for(&removal->actor, AUDIT_DELETE, NULL, failed ? &e->err : NULL);
+        journal_note_for(&removal->actor, AUDIT_DELETE, &detail, failed ? &e->err : NULL);
     if (failed)
         roster_leaving(e->d->roster, e->id, false);
     else

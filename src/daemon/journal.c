@@ -21,7 +21,7 @@ struct journal {
     struct audit *audit;
     char dir[CAY_MAX_PATH];
     struct journal_listener *listeners;
-    uint64_t last, before_ms;
+    uint64_t last;
     bool failed; /* the last entry could not be written */
     bool syncing;
     struct timer timer;
@@ -143,11 +143,12 @@ static int note(const struct journal_actor *actor, enum audit_action action,
     return append(d, &entry, err);
 }
 
-void journal_note_for(const struct journal_actor *actor, enum audit_action action,
-                      const struct audit_detail *detail, const struct cay_error *failed)
+int journal_note_for(const struct journal_actor *actor, enum audit_action action,
+                     const struct audit_detail *detail, const struct cay_error *failed)
 {
-    if (actor->d->journal && actor->d->journal->audit)
-        note(actor, action, detail, failed, NULL);
+    if (!actor->d->journal || !actor->d->journal->audit)
+        return 0;
+    return note(actor, action, detail, failed, NULL);
 }
 
 int journal_must_for(const struct journal_actor *actor, enum audit_action action,
@@ -184,8 +185,8 @@ int journal_must(struct request *r, enum audit_action action, const struct audit
     return note_request(r, action, detail, NULL, err);
 }
 
-void journal_engine(struct daemon *d, enum audit_action action, const char *id,
-                    const struct audit_detail *detail, char *const *labels)
+int journal_engine(struct daemon *d, enum audit_action action, const char *id,
+                   const struct audit_detail *detail, char *const *labels)
 {
     char tenant[CAY_MAX_TENANT] = "";
     if (id)
@@ -198,7 +199,7 @@ void journal_engine(struct daemon *d, enum audit_action action, const char *id,
         .labels = (const char *const *)labels,
         .detail = detail ? *detail : (struct audit_detail){0},
     };
-    append(d, &entry, NULL);
+    return append(d, &entry, NULL);
 }
 
 int journal_ready(struct daemon *d, struct cay_error *err)
@@ -245,11 +246,6 @@ uint64_t journal_last(const struct journal *journal)
     return journal ? journal->last : 0;
 }
 
-uint64_t journal_before_ms(const struct journal *journal)
-{
-    return journal ? journal->before_ms : 0;
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
@@ -267,8 +263,9 @@ int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
         free(journal);
         return -1;
     }
+    uint64_t before_ms;
     if (journal->audit)
-        journal->last = audit_last(journal->audit, &journal->before_ms);
+        journal->last = audit_last(journal->audit, &before_ms);
     *out = journal;
     return 0;
 }

@@ -131,7 +131,7 @@ static void on_tick(struct timer *timer)
     uint64_t now = cay_now_us();
     for (struct connection *c = server->connections; c; c = c->next)
         if (!c->cut && (c->quiet_since_us ? now - c->quiet_since_us > QUIET_US
-                                          : c->request && request_crawls(c->request)))
+                                          : c->request && !request_tick(c->request)))
             connection_cut(c);
     if (++server->ticks % TOKEN_TICKS == 0)
         check_tokens(server);

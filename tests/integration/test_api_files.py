@@ -397,21 +397,6 @@ def test_a_full_disk(cayd):
         cayd.cay.run("rm", "-f", box.id)
 
 
-def test_an_endless_body_is_cut(box, place):
-    """An upload that failed is read on in politeness, but not for ever."""
-    box.post("mkdir", {"path": f"{place}/dir"})
-    sock = box.daemon.dial(20)
-    sock.sendall(f"PUT {full_path(box.url('files', path=f'{place}/dir'))} HTTP/1.1\r\nHost: localhost\r\n"
-                 f"Content-Length: {1 << 40}\r\n\r\n".encode())
-    sent, piece = 0, b"x" * MIB
-    with contextlib.suppress(ConnectionError):
-        while sent < 512 * MIB:
-            sock.sendall(piece)
-            sent += MIB
-    sock.close()
-    assert sent < 512 * MIB
-
-
 # ---- names
 
 def test_unusual_names(box, place):
