@@ -60,6 +60,9 @@ fs_op fs_watch;                           /* fs_watch.c */
 fs_op fs_tar_out;                         /* fs_tar.c */
 fs_op fs_tar_in;                          /* fs_untar.c */
 
+/* fs_write.c: a file that is a mount of its own cannot be renamed over: its content is replaced in
+ * place by that of `fd`, or stays what it was. -1 with errno. */
+int fs_overwrite(struct worker *worker, int fd, int dir, const char *name);
 /* fs_move.c: removes whatever `name` in `dir` is. */
 int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown,
                  struct cay_error *err);

@@ -14,43 +14,29 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "init/walk.h"
-#include "wire/tar.h"
+#include "wire/tar_tree.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/xattr.h>
 
-/* What is noted of files with several names; beyond it they come as copies, and a note says so. */
-#define MAX_LINKED (16u << 20)
 /* Of what was left out; more than these are not named. */
 #define MAX_NOTES (64u << 10)
-/* Attributes of one entry: they have to fit in its header with two paths. */
-#define MAX_XATTRS (CAY_MAX_PAX - 3 * CAY_MAX_PATH)
 
 struct packer {
     struct worker *worker;
-    struct cay_buf buf;    /* not yet sent */
-    struct cay_buf linked; /* struct linked, path with NUL; one after the other */
-    size_t *slots;         /* a hash table of what is in `linked`: offset + 1, 0: free */
-    size_t n_slots, n_linked;
+    struct cay_buf buf; /* not yet sent */
+    struct tar_links links;
     struct cay_buf xattrs; /* of the current entry */
     struct cay_buf notes;  /* texts with their NULs */
-};
-
-struct linked {
-    dev_t dev;
-    ino_t ino;
-    size_t size; /* of the path with its NUL */
 };
 
 static void packer_done(struct packer *packer)
 {
     buf_done(&packer->buf);
-    buf_done(&packer->linked);
+    tar_links_done(&packer->links);
     buf_done(&packer->xattrs);
     buf_done(&packer->notes);
-    free(packer->slots);
 }
 
 /* Sends full pieces; with `all` also the rest. */
@@ -90,94 +76,17 @@ static int put_entry(struct packer *packer, const struct tar_entry *entry, struc
     return drain(packer, false, err);
 }
 
-/* ---- files with several names ---------------------------------------------------------------- */
-
-static size_t *find_slot(const struct packer *packer, size_t *slots, size_t n, dev_t dev, ino_t ino)
-{
-    size_t at = (size_t)(((uint64_t)ino ^ (uint64_t)dev << 32) * 0x9e3779b97f4a7c15u >> 32) % n;
-    for (;; at = (at + 1) % n) {
-        struct linked one;
-        if (!slots[at])
-            return &slots[at];
-        memcpy(&one, packer->linked.data + slots[at] - 1, sizeof(one));
-        if (one.dev == dev && one.ino == ino)
-            return &slots[at];
-    }
-}
-
-/* The path under which this file came already, borrowed; NULL: it has not. */
-static const char *first_name(const struct packer *packer, const struct stat *st)
-{
-    if (!packer->n_slots)
-        return NULL;
-    size_t at = *find_slot(packer, packer->slots, packer->n_slots, st->st_dev, st->st_ino);
-    return at ? packer->linked.data + at - 1 + sizeof(struct linked) : NULL;
-}
-
-static int more_slots(struct packer *packer)
-{
-    size_t n = packer->n_slots ? 2 * packer->n_slots : 64;
-    size_t *slots = calloc(n, sizeof(*slots));
-    if (!slots)
-        return -1;
-    for (size_t at = 0; at < packer->linked.size;) {
-        struct linked one;
-        memcpy(&one, packer->linked.data + at, sizeof(one));
-        *find_slot(packer, slots, n, one.dev, one.ino) = at + 1;
-        at += sizeof(one) + one.size;
-    }
-    free(packer->slots);
-    packer->slots = slots;
-    packer->n_slots = n;
-    return 0;
-}
-
-static int keep_name(struct packer *packer, const struct stat *st, const char *path,
-                     struct cay_error *err)
-{
-    struct linked one = {st->st_dev, st->st_ino, strlen(path) + 1};
-    if (packer->linked.size + sizeof(one) + one.size > MAX_LINKED) {
-        note(packer, "too many hard links: other names are copies of", path);
-        return 0;
-    }
-    if (2 * packer->n_linked >= packer->n_slots && more_slots(packer) < 0)
-        return cay_fail_errno(err, ENOMEM, "cannot make the archive");
-    size_t *slot = find_slot(packer, packer->slots, packer->n_slots, one.dev, one.ino);
-    *slot = packer->linked.size + 1;
-    packer->n_linked++;
-    buf_add(&packer->linked, &one, sizeof(one));
-    if (buf_add(&packer->linked, path, one.size) < 0)
-        return cay_fail_errno(err, ENOMEM, "cannot make the archive");
-    return 0;
-}
-
 /* ---- content --------------------------------------------------------------------------------- */
 
 /* Reads the attributes of a file or directory for its entry. */
 static int take_xattrs(struct packer *packer, int fd, struct tar_entry *entry,
                        struct cay_error *err)
 {
-    autofree char *names = NULL, *value = NULL;
-    ssize_t n = flistxattr(fd, NULL, 0);
-    packer->xattrs.size = 0;
-    if (n <= 0)
-        return 0;
-    names = malloc((size_t)n);
-    value = malloc(MAX_XATTRS);
-    if (!names || !value)
+    int left_out = tar_xattrs_of(fd, &packer->xattrs);
+    if (left_out < 0)
         return cay_fail_errno(err, ENOMEM, "cannot make the archive");
-    n = flistxattr(fd, names, (size_t)n);
-    for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
-        if (strncmp(name, "user.", 5) != 0)
-            continue;
-        ssize_t size = fgetxattr(fd, name, value, MAX_XATTRS);
-        bool fits = size >= 0 && !strchr(name, '=') &&
-                    packer->xattrs.size + strlen(name) + (size_t)size + 64 < MAX_XATTRS;
-        if (fits)
-            tar_xattr_add(&packer->xattrs, name, value, (size_t)size);
-        else if (size >= 0 || errno != ENODATA)
-            note(packer, "left out an attribute of", entry->path);
-    }
+    if (left_out)
+        note(packer, "left out an attribute of", entry->path);
     entry->xattrs = packer->xattrs.size ? packer->xattrs.data : NULL;
     entry->xattrs_size = packer->xattrs.size;
     return 0;
@@ -287,7 +196,9 @@ static int pack_file(struct packer *packer, int dir, const char *name, struct ta
     buf_add(&packer->buf, zeros, tar_padding(entry->size));
     if (drain(packer, false, err) < 0)
         return -1;
-    return st.st_nlink > 1 ? keep_name(packer, &st, entry->path, err) : 0;
+    if (st.st_nlink > 1 && tar_links_add(&packer->links, &st, entry->path) < 0)
+        note(packer, "too many hard links: other names are copies of", entry->path);
+    return 0;
 }
 
 static int pack_dir(struct packer *packer, int dir, const char *name, struct tar_entry *entry,
@@ -332,7 +243,8 @@ static int pack_one(struct packer *packer, int dir, const char *name, const char
                               .path = path,
                               .link = ""};
     autofree char *link = NULL;
-    const char *first = entry.type == TAR_FILE && st->st_nlink > 1 ? first_name(packer, st) : NULL;
+    const char *first =
+        entry.type == TAR_FILE && st->st_nlink > 1 ? tar_links_find(&packer->links, st) : NULL;
     if (first) {
         entry.type = TAR_HARDLINK;
         entry.link = first;
@@ -388,8 +300,8 @@ int fs_tar_out(struct worker *worker, const struct msg *msg, struct cay_error *e
     __attribute__((cleanup(packer_done))) struct packer packer = {
         .worker = worker,
         .buf = CAY_BUF(2 * CAY_MAX_DATA + CAY_MAX_PAX + 4 * TAR_BLOCK),
-        .linked = CAY_BUF(MAX_LINKED),
-        .xattrs = CAY_BUF(MAX_XATTRS),
+        .links = TAR_LINKS,
+        .xattrs = CAY_BUF(TAR_MAX_XATTRS),
         .notes = CAY_BUF(MAX_NOTES)};
     struct stat st;
     if (stat(msg->path, &st) < 0)

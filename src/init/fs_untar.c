@@ -13,12 +13,11 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "init/sys.h"
-#include "wire/tar.h"
+#include "wire/tar_tree.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/xattr.h>
 
 struct unpacker {
     struct worker *worker;
@@ -142,12 +141,8 @@ static struct timespec mtime_of(const struct tar_entry *entry)
 
 static void set_xattrs(struct unpacker *un, int fd)
 {
-    const struct tar_entry *entry = &un->tar.entry;
-    struct tar_xattr x;
-    const char *at = entry->xattrs;
-    while (tar_xattr_next(&at, tar_xattr_end(entry), &x))
-        if (strncmp(x.name, "user.", 5) == 0 && fsetxattr(fd, x.name, x.value, x.size, 0) < 0)
-            lose(un, x.name, errno);
+    if (tar_xattrs_set(fd, &un->tar.entry) < 0)
+        lose(un, "an attribute", errno);
 }
 
 static mode_t allowed_mode(const struct tar_entry *entry)
@@ -170,7 +165,7 @@ static int begin_file(struct unpacker *un, const char *name, struct cay_error *e
     (void)name;
     fs_tmp_name(un->tmp);
     un->fd =
-        openat(un->parent_fd, un->tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        openat(un->parent_fd, un->tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return un->fd < 0 ? fail_entry(un, errno, err) : 0;
 }
 
@@ -325,20 +320,37 @@ static int begin_entry(struct unpacker *un, struct cay_error *err)
                     un->path, entry->type >= 0x20 ? entry->type : '?');
 }
 
+/* An archive without owners (-1, as chown has it) leaves a file that it replaces to its owner. */
+static void keep_owner(struct unpacker *un, const char *name)
+{
+    struct tar_entry *entry = &un->tar.entry;
+    struct stat old;
+    if ((uid_t)entry->uid != (uid_t)-1 || (gid_t)entry->gid != (gid_t)-1 ||
+        fstatat(un->parent_fd, name, &old, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(old.st_mode))
+        return;
+    entry->uid = old.st_uid;
+    entry->gid = old.st_gid;
+}
+
 static int end_entry(struct unpacker *un, struct cay_error *err)
 {
     const struct tar_entry *entry = &un->tar.entry;
     struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, mtime_of(entry)};
     if (un->fd < 0)
         return 0;
-    const char *slash = strrchr(un->path, '/');
+    const char *slash = strrchr(un->path, '/'), *name = slash ? slash + 1 : un->path;
     set_xattrs(un, un->fd);
+    keep_owner(un, name);
     if (set_attributes(un->fd, entry, allowed_mode(entry)) < 0)
         return fail_entry(un, errno, err);
     if (futimens(un->fd, times) < 0)
         lose(un, "the time", errno);
-    if (renameat(un->parent_fd, un->tmp, un->parent_fd, slash ? slash + 1 : un->path) < 0)
-        return fail_entry(un, errno, err);
+    if (renameat(un->parent_fd, un->tmp, un->parent_fd, name) < 0) {
+        /* A mount of its own: see fs_write.c. */
+        if (errno != EBUSY || fs_overwrite(un->worker, un->fd, un->parent_fd, name) < 0)
+            return fail_entry(un, errno, err);
+        unlinkat(un->parent_fd, un->tmp, 0);
+    }
     close_fd(&un->fd);
     return 0;
 }

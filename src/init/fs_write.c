@@ -99,15 +99,14 @@ static int open_tmp(struct upload *up, const char *path, struct cay_error *err)
 }
 
 /* A copy of the old bytes in a file without a name; -1 with errno. */
-static int save_old(struct worker *worker, const struct upload *up, int old)
+static int save_old(struct worker *worker, int dir, int old)
 {
     char tmp[FS_TMP_SIZE];
     fs_tmp_name(tmp);
-    autofd int fd =
-        openat(up->dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    autofd int fd = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
-    unlinkat(up->dir_fd, tmp, 0);
+    unlinkat(dir, tmp, 0);
     return fs_copy_bytes(worker, old, fd) < 0 ? -1 : steal_fd(&fd);
 }
 
@@ -135,20 +134,19 @@ static int reserve(int to, off_t old_size, off_t size)
     return -1;
 }
 
-/* A file that is a mount of its own cannot be renamed over: its content is replaced in place. */
-static int overwrite(struct worker *worker, struct upload *up)
+int fs_overwrite(struct worker *worker, int fd, int dir, const char *name)
 {
     const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     struct stat old, new;
-    autofd int to = openat(up->dir_fd, up->name, O_WRONLY | flags);
-    autofd int from = openat(up->dir_fd, up->name, O_RDONLY | flags);
-    if (to < 0 || fstat(to, &old) < 0 || fstat(up->fd, &new) < 0)
+    autofd int to = openat(dir, name, O_WRONLY | flags);
+    autofd int from = openat(dir, name, O_RDONLY | flags);
+    if (to < 0 || fstat(to, &old) < 0 || fstat(fd, &new) < 0)
         return -1;
     /* Who may write it and not read it cannot have it back; room is asked for all the same. */
-    autofd int saved = from < 0 ? -1 : save_old(worker, up, from);
+    autofd int saved = from < 0 ? -1 : save_old(worker, dir, from);
     if ((from >= 0 && saved < 0) || reserve(to, old.st_size, new.st_size) < 0)
         return -1;
-    if (put_bytes(worker, up->fd, to) == 0)
+    if (put_bytes(worker, fd, to) == 0)
         return 0;
     int eno = errno;
     ftruncate(to, old.st_size);
@@ -174,7 +172,7 @@ static int commit(struct worker *worker, struct upload *up, mode_t mode)
         up->tmp[0] = 0;
         return 0;
     }
-    return errno == EBUSY ? overwrite(worker, up) : -1;
+    return errno == EBUSY ? fs_overwrite(worker, up->fd, up->dir_fd, up->name) : -1;
 }
 
 int fs_write(struct worker *worker, const struct msg *msg, struct cay_error *err)
