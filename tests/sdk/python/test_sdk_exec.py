@@ -139,7 +139,7 @@ def test_output_of_bytes_and_of_much(twin, sandbox):
 def test_output_that_was_dropped(twin, client):
     """Nobody followed, and the sandbox no longer keeps all of it: OutputLost, and how to read what is left."""
     with twin.within(client.sandbox(output=4096)) as sandbox:
-        process = twin(sandbox.start("seq 10000"))
+        process = twin(sandbox.start("seq 10000", hold=False))
         assert twin(process.wait()).truncated
         with pytest.raises(sdk.OutputLost) as caught:
             twin(process.output())
