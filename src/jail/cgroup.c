@@ -431,6 +431,25 @@ static int open_left(struct cgroup *cg, const struct cgroup_host *host)
     return 0;
 }
 
+bool cgroup_left(const char *id)
+{
+    struct cgroup_host host;
+    struct cgroup cg = {0};
+    if (!cgroup_name_ok(id) || !cgroup_base_name())
+        return false;
+    cgroup_host_search(&host, id, false);
+    if (host.kind == CGROUP_NONE)
+        return cgroup_could_look(NULL) < 0;
+    forget(&cg);
+    strcpy(cg.id, id);
+    cg.kind = host.kind;
+    bool left = open_left(&cg, &host) < 0;
+    for (int part = 0; part < CGROUP_PARTS; part++)
+        left |= cg.dir[part] >= 0;
+    cgroup_done(&cg);
+    return left;
+}
+
 int cgroup_sweep(const char *id, struct cay_error *err)
 {
     struct cgroup_host host;

@@ -173,7 +173,7 @@ struct keeper {
     size_t n_spare;
     struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer,
         link_timer;
-    struct timer oom_timer;
+    struct timer oom_timer, home_timer;
     int retries;
 
     struct chan init;
@@ -319,6 +319,8 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
 void life_last(
     struct keeper *k); /* the command that it was made for ended: say so, life_end follows */
 void life_check(struct keeper *k); /* a process ended: stopping may be over */
+/* Its run directory was removed, and the id is somebody else's now: names are not ours any more. */
+bool life_replaced(const struct keeper *k);
 int life_pause(struct keeper *k, bool paused, struct cay_error *err);
 void life_set_ttl(struct keeper *k, uint64_t ms);
 void life_set_idle(struct keeper *k, uint64_t ms);

@@ -6,7 +6,7 @@
  *   <run>/<id>/ctl       the keeper's socket
  *   <run>/ids/<n>        link to the sandbox that owns the n-th range of user ids
  *   <state>/sandboxes/<id>/spec    what it was made from (not for ephemeral ones)
- *   <state>/sandboxes/<id>/status  how it ended
+ *   <state>/sandboxes/<id>/status  how it was born, with room for how it ended
  *   <state>/sandboxes/<id>/log     what it printed
  *   <state>/images/...             prepared images
  *

@@ -158,9 +158,14 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
     if (life == LIFE_KEPT)
         return cay_fail(err, CAY_E_UNAVAILABLE,
                         "sandbox '%s' is there again: somebody else has made it meanwhile", id);
+    int claim, result = 0;
+    if (life == LIFE_ENDED && sandbox_sweep_groups(cay, id, &claim, err) < 0)
+        return -1;
     if (cay_remove_tree_at(cay->sandboxes, id) < 0)
-        return cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
-    return 0;
+        result = cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
+    if (life == LIFE_ENDED)
+        sandbox_unclaim(cay, id, &claim);
+    return result;
 }
 
 int cay_set_lifetime(struct cay_sandbox *sandbox, const struct cay_lifetime *lifetime,

@@ -114,4 +114,12 @@ bool sandbox_kept(const struct cay *cay, const char *id);
  * removed, and the run directory stays for the next who looks. */
 int sandbox_sweep(struct cay *cay, const char *id, int status_fd);
 
+/*
+ * What a sandbox left whose run directory is gone, which is not how they end: its cgroups, by name,
+ * with whatever runs in them. The id is claimed meanwhile (*claim; -1: there was nothing to do),
+ * and is to be given back with sandbox_unclaim when the record is removed.
+ */
+int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay_error *err);
+void sandbox_unclaim(struct cay *cay, const char *id, int *claim);
+
 #endif

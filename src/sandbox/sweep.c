@@ -230,3 +230,55 @@ enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err)
         (void)sandbox_sweep(cay, id, fd); /* if it fails its directory says so */
     return ended_or_none(cay, id, err);
 }
+
+/* The groups that have its name, and that of what it was prepared as; `names` ends with "". */
+static void left_groups(struct cay *cay, const char *id, char names[3][HOME_GROUP_SIZE])
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    const char *checked;
+    size_t n = 0;
+    memset(names, 0, 3 * HOME_GROUP_SIZE);
+    home_group_name(cay, id, names[0]);
+    if (cgroup_left(names[0]))
+        n = 1;
+    else
+        names[0][0] = 0;
+    autofd int dir = home_open(cay->sandboxes, id);
+    if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
+        status_decode(buf.data, buf.size, &status, NULL) < 0 || !status.instance ||
+        parse_id(status.instance, &checked, NULL) < 0 || !parse_id_reserved(status.instance))
+        return;
+    /* One that has a directory has a lock, too. */
+    if (faccessat(cay->run, status.instance, F_OK, 0) == 0 || !home_absent(errno))
+        return;
+    home_group_name(cay, status.instance, names[n]);
+    if (!cgroup_left(names[n]))
+        names[n][0] = 0;
+}
+
+int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay_error *err)
+{
+    char names[3][HOME_GROUP_SIZE];
+    *claim = -1;
+    left_groups(cay, id, names);
+    if (!names[0][0])
+        return 0;
+    int claimed = create_claim(cay, id, claim, err);
+    if (claimed == 0)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "sandbox '%s' is being made again by somebody else",
+                        id);
+    for (size_t i = 0; claimed > 0 && names[i][0]; i++)
+        if (cgroup_sweep(names[i], err) < 0)
+            claimed = -1;
+    if (claimed < 0)
+        sandbox_unclaim(cay, id, claim);
+    return claimed < 0 ? -1 : 0;
+}
+
+void sandbox_unclaim(struct cay *cay, const char *id, int *claim)
+{
+    if (*claim >= 0)
+        cay_remove_tree_at(cay->run, id);
+    close_fd(claim);
+}

@@ -2,6 +2,7 @@
 """Shortages and hanging parts: what cannot be looked at is told, and nothing is concluded from it."""
 import contextlib
 import os
+import pathlib
 import shutil
 import signal
 import struct
@@ -10,8 +11,9 @@ import zlib
 
 import pytest
 
-from integration.support import alive, end, info, refused, state, until
+from integration.support import CGROUP, alive, end, info, refused, state, until
 from lib.daemon import Daemon
+from lib.oracle import cgroup_mounts
 
 
 def short(engine, files, *args, **options):
@@ -268,3 +270,52 @@ def test_a_wrong_size_in_the_status_of_a_live_sandbox(fresh):
     assert (after["state"], after["reason"]) == ("running", "its status record is damaged")
     assert fresh.sh("live", "echo up").stdout == "up\n"
     fresh.run("rm", "-f", "live", check=True)
+
+
+# ---- a run directory that is cleared -----------------------------------------------------------------------------
+
+
+def groups(engine):
+    """The cgroups that are named after this engine's run directory."""
+    mark = f".{zlib.crc32(str(engine.run_dir).encode()):08x}"
+    return [p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{CGROUP}/*{mark}") if p.is_dir()]
+
+
+def test_a_keeper_whose_run_directory_vanished_ends(fresh):
+    fresh.create("--name", "evicted")
+    before = info(fresh, "evicted")
+    shutil.rmtree(fresh.run_dir)
+    until(lambda: not alive(before["keeper_pid"]) and not alive(before["init_pid"]), 15)
+    after = info(fresh, "evicted")
+    assert (after["state"], after["reason"]) == ("exited", "its run directory was removed")
+    assert groups(fresh) == []
+    fresh.run("rm", "evicted", check=True)
+
+
+@pytest.mark.parametrize("how", ["lives", "killed"])
+def test_rm_ends_what_has_no_run_directory(fresh, how):
+    fresh.create("--name", "unseen")
+    before = info(fresh, "unseen")
+    if how == "killed":
+        os.kill(before["keeper_pid"], signal.SIGKILL)
+        until(lambda: not alive(before["init_pid"]), 5)
+    shutil.rmtree(fresh.run_dir)
+    assert state(fresh, "unseen") == "lost" and groups(fresh)
+    fresh.run("rm", "-f", "unseen", check=True)
+    assert groups(fresh) == [] and state(fresh, "unseen") is None
+    until(lambda: not alive(before["keeper_pid"]) and not alive(before["init_pid"]), 5)
+    assert list(fresh.run_dir.iterdir()) == []
+
+
+def test_an_evicted_keeper_leaves_its_successor_alone(fresh):
+    fresh.create("--name", "twice")
+    before = info(fresh, "twice")
+    shutil.rmtree(fresh.run_dir / "twice")
+    shutil.rmtree(fresh.state / "sandboxes" / "twice")
+    fresh.create("--name", "twice", "--label", "k=v")
+    until(lambda: not alive(before["keeper_pid"]) and not alive(before["init_pid"]), 15)
+    after = info(fresh, "twice")
+    assert after["state"] == "running" and after["labels"] == {"k": "v"} and alive(after["init_pid"])
+    assert fresh.sh("twice", "echo up").stdout == "up\n"
+    fresh.run("stop", "twice", check=True)
+    assert info(fresh, "twice")["state"] == "exited"
