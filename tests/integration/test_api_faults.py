@@ -108,6 +108,52 @@ def test_two_daemons_on_one_state_directory(daemons):
     first.start()
 
 
+def second_of(first, **paths):
+    """Another daemon on the engine of `first`, but for `paths`."""
+    second = Daemon(engine=first.cay, start=False)
+    second.config, second.log = first.top / "second.conf", first.top / "second.log"
+    second.sock = first.top / "second.sock"
+    second.options["listen"] = f"unix:{second.sock}"
+    second.env = {**second.env, **{name: str(path) for name, path in paths.items()}}
+    return second
+
+
+def test_two_daemons_on_one_run_directory(daemons):
+    """With state directories of their own, or with one that was removed and made again."""
+    first = daemons()
+    box = first.create()
+    second = second_of(first, CAY_STATE_DIR=first.top / "other")
+    code, text = second.refused(10)
+    assert code == 125 and len(text.strip().splitlines()) == 1 and f"{first.run_dir};" in text and "--run-dir" in text
+    assert first.sock.exists() and first.exec(box, "echo served")["stdout"] == "served\n"
+    first.restart("kill9")
+    first.upgrade()
+    assert second.refused(10)[0] == 125, "the lock outlives an upgrade"
+
+
+def test_two_daemons_on_one_socket(daemons):
+    first = daemons()
+    box = first.create()
+    second = second_of(first, CAY_STATE_DIR=first.top / "other", CAY_RUN_DIR=first.top / "run2")
+    second.sock, second.options["listen"] = first.sock, first.options["listen"]
+    code, text = second.refused(10)
+    assert code == 125 and f"another program listens on {first.sock}; stop it" in text, text
+    assert first.exec(box, "echo served")["stdout"] == "served\n"
+
+
+def test_a_daemon_removes_no_socket_but_its_own(daemons):
+    first = daemons()
+    first.sock.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(first.sock))
+        other.listen()
+        assert first.stop() == 0
+        assert first.sock.exists()
+    first.start()
+    assert first.get("/version").status == 200, "one that nobody listens on is replaced"
+    assert first.stop() == 0 and not first.sock.exists()
+
+
 def test_upgrade_in_place_refuses_nobody(daemons):
     daemon = daemons(tcp=True, drain="5s")
     box = daemon.create()
