@@ -125,6 +125,13 @@ struct audit_added {
 };
 
 /*
+ * Some room behind the current file is taken from the disk ahead. When the disk is full, that is
+ * for what makes room, for what ends and for what the engine says of itself; the rest is refused
+ * before it is done. NO_SPACE if there is no room for an entry, `removes`: for one of a removal.
+ */
+int audit_room(struct audit *audit, bool removes, struct cay_error *err);
+
+/*
  * One write(2), no fsync. When it fails (NO_SPACE) nothing was added and the chain is as before:
  * the next one that succeeds continues it. `added` may be NULL.
  */

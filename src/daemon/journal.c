@@ -66,7 +66,9 @@ static int append(struct daemon *d, const struct audit_entry *entry, struct cay_
     if (journal->failed) {
         d->metrics.audit_failed++;
         if (!before)
-            log_event(LOG_ERROR, "the audit log cannot be written", "error", own.text);
+            log_event(LOG_ERROR, "the audit log cannot be written", "error", own.text, "directory",
+                      journal->dir);
+        cay_fail_context(&own, "the audit log in %s", journal->dir);
         return cay_fail_copy(err, own.code, own.sys_errno, own.text);
     }
     if (before)
@@ -202,17 +204,22 @@ int journal_engine(struct daemon *d, enum audit_action action, const char *id,
     return append(d, &entry, NULL);
 }
 
-int journal_ready(struct daemon *d, struct cay_error *err)
+int journal_ready(struct daemon *d, bool removes, struct cay_error *err)
 {
-    if (!d->journal || !d->journal->audit || !d->journal->failed)
-        return 0;
+    struct journal *journal = d->journal;
     const struct audit_entry entry = {
         .who = "engine",
         .action = AUDIT_RECOVERED,
         .detail = {.reason = "the log could not be written for a while"}};
-    if (append(d, &entry, err) == 0)
+    if (!journal || !journal->audit)
         return 0;
-    return cay_fail_context(err, "the audit log cannot be written, so nothing is changed");
+    if (audit_room(journal->audit, removes, err) < 0)
+        return cay_fail_context(err, "nothing is changed, as %s is full", journal->dir);
+    /* A removal on a full disk needs what room is left for itself. */
+    if (!journal->failed || (removes && audit_room(journal->audit, false, NULL) < 0) ||
+        append(d, &entry, err) == 0)
+        return 0;
+    return cay_fail_context(err, "nothing is changed");
 }
 
 /* ---- followers ------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@ void journal_close(struct journal *journal);
 
 /* Whether entries can be written: what cannot be written down is not done. Tries, if the last one
  * failed. */
-int journal_ready(struct daemon *d, struct cay_error *err);
+int journal_ready(struct daemon *d, bool removes, struct cay_error *err);
 /* An action of a client on r->id. detail may be NULL; failed: NULL if it was done. -1 if it could
  * not be written; the error may be NULL. */
 int journal_note(struct request *r, enum audit_action action, const struct audit_detail *detail,

@@ -37,6 +37,7 @@ enum route_flag {
     ROUTE_OPEN = 1 << 0,    /* needs no token */
     ROUTE_UNBOUND = 1 << 1, /* does not count as a request in flight: health, metrics */
     ROUTE_LARGE = 1 << 2,   /* BODY_JSON: the content of a file may be in it */
+    ROUTE_REMOVES = 1 << 3, /* makes room: done also when the disk is full */
 };
 
 struct route {
