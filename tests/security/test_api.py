@@ -621,14 +621,14 @@ def test_terminal_bombs(cayd, token, terminal):
 
 
 def test_a_terminal_nobody_reads(cayd, token):
-    """Output for a terminal whose client takes nothing stays in the sandbox."""
+    """Output for a terminal whose client takes nothing stays in the sandbox, and its client holds it for a while only."""
     box = cayd.create(output="8M")
     try:
         pid = cayd.start_process(box, "head -c 100000000 /dev/zero; echo done; sleep 60")
         before = cayd.rss()
-        with cayd.websocket(f"/sandboxes/{box}/processes/{pid}/attach", tcp=True, token=token) as lazy:
+        with cayd.websocket(f"/sandboxes/{box}/processes/{pid}/attach?stall=1", tcp=True, token=token) as lazy:
             assert lazy.upgraded
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 20
             while cayd.get(f"/sandboxes/{box}/processes/{pid}").body["output_end"] < 100_000_000:
                 assert time.monotonic() < deadline, "the sandbox waits for a client"
                 time.sleep(0.02)
