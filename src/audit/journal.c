@@ -272,12 +272,29 @@ static int replace_gone(struct audit *audit, struct cay_error *err)
     return 0;
 }
 
+/* Somebody emptied the current file: the same. One that was cut elsewhere shows by itself. */
+static void notice_emptied(struct audit *audit)
+{
+    struct stat st;
+    if (audit->size == 0 || audit->torn || fstat(audit->fd, &st) < 0 || st.st_size != 0)
+        return;
+    audit->recovered = (struct audit_pending){.wanted = true,
+                                              .action = AUDIT_RECOVERED,
+                                              .reason = "the file was emptied",
+                                              .from = audit->first,
+                                              .to = audit->seq};
+    audit->size = audit->first = audit->reserved = 0;
+}
+
 /* ---- interface ------------------------------------------------------------------------------- */
 
 int audit_append(struct audit *audit, const struct audit_entry *entry, struct audit_added *added,
                  struct cay_error *err)
 {
-    if (replace_gone(audit, err) < 0 || audit_room(audit, is_removal(entry), err) < 0 ||
+    if (replace_gone(audit, err) < 0)
+        return -1;
+    notice_emptied(audit);
+    if (audit_room(audit, is_removal(entry), err) < 0 ||
         add_pending(audit, &audit->recovered, err) < 0)
         return -1;
     if (audit->pruned.wanted) {

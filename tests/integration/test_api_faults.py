@@ -493,6 +493,33 @@ def test_a_full_disk_is_told_and_can_be_emptied(small_state):
     assert daemon.cay.run("audit", "--verify").returncode == 0
 
 
+@pytest.mark.parametrize("how", ["emptied", "removed"])
+@pytest.mark.parametrize("running", [True, False])
+def test_an_audit_log_that_is_lost_stays_a_fault(daemons, how, running):
+    daemon = daemons()
+    box = daemon.create()
+    assert daemon.cay.run("audit", "--verify").returncode == 0
+    time.sleep(1.5)  # head knows of it
+    if not running:
+        assert daemon.stop() == 0
+    log = daemon.state / "audit" / "audit.jsonl"
+    lost = len(log.read_bytes().splitlines())
+    log.unlink() if how == "removed" else os.truncate(log, 0)
+    if running:
+        daemon.exec(box, "true")
+        time.sleep(1.5)  # a file that is gone is noticed when it is synced
+        daemon.exec(box, "true")
+        daemon.restart("kill9")
+    else:
+        daemon.start()
+    for how in ("stop", "kill9"):
+        done = daemon.cay.run("audit", "--verify")
+        assert done.returncode == 1 and "entries 1 to" in done.stdout + done.stderr, done
+        daemon.restart(how)
+    entry = json.loads(log.read_bytes().splitlines()[0])
+    assert entry["action"] == "recovered" and entry["detail"]["from_seq"] == 1 and entry["detail"]["to_seq"] >= lost
+
+
 EXT4_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
 
 
