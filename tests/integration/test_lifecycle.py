@@ -313,7 +313,7 @@ def test_run_leaves_nothing(fresh):
     done = fresh.run("run", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
     assert fresh.json("ps", "-a", "--json") == []
-    assert [p.name for p in fresh.run_dir.iterdir() if p.name != "ids"] == []
+    until(lambda: [p.name for p in fresh.run_dir.iterdir() if p.name != "ids"] == [], 2)
     assert list((fresh.state / "sandboxes").iterdir()) == []
 
 
