@@ -213,7 +213,7 @@ static int read_log(struct known *known, const struct audit_store *store, size_t
 int known_load(struct known *known, const char *dir, uint64_t last_seq, bool *whole,
                struct cay_error *err)
 {
-    uint64_t after;
+    uint64_t after = 0;
     autostore struct audit_store store;
     bool filed = load_file(known, dir, last_seq, &after);
     if (audit_store_open(dir, &store, err) < 0)
