@@ -136,6 +136,7 @@ bench: all ## the budgets, side by side with bubblewrap, crun and runc
 soak: all ## crash rounds, and whole suites in an emulated machine with pure cgroup v2 (hours)
 	@tests/soak/run
 	@tests/soak/ends.py --rounds 300
+	@tests/soak/faults.py
 	@CAY_OOM_ROUNDS=10 python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_oom.py -k nine
 	@CAY_TEST_STREAM=1G python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_streams.py
 	@tests/soak/qemu/run --long

@@ -344,7 +344,8 @@ struct cay_fs;
 struct cay_stat {
     char type; /* 'f' file, 'd' directory, 'l' link, 'p' pipe, 's' socket, 'c' or 'b' device */
     uint32_t mode, uid, gid;
-    uint64_t size, mtime_ns, inode, links;
+    uint64_t size, inode, links;
+    int64_t mtime_ns;   /* before 1970 it is negative */
     const char *name;   /* list, find: path relative to what was asked for; borrowed */
     const char *target; /* of a link, else NULL; borrowed */
 };
@@ -370,6 +371,9 @@ CAY_API void cay_fs_close(struct cay_fs *fs);
 
 CAY_API int cay_fs_read(struct cay_fs *fs, const char *path, uint64_t offset, uint64_t size,
                         cay_sink sink, void *data, struct cay_error *err);
+/* With a mode: it is meant as it is, also when no bit of it is set. Without it, 0 is "not given":
+ * 644, or what the file had. */
+#define CAY_MODE_GIVEN 0100000u
 /* Written to a new file beside it and renamed: readers see the old or the new. Parents are made. */
 CAY_API int cay_fs_write(struct cay_fs *fs, const char *path, uint32_t mode, cay_source source,
                          void *data, struct cay_error *err);

@@ -83,7 +83,7 @@ struct audit_detail {
     const char *state, *reason; /* of a sandbox; of a daemon's end */
     const char *peer;           /* where the request came from: "unix:uid=0", "10.0.0.1:41222" */
     const uint64_t *bytes, *pid, *signal, *exit_code, *ttl_ms, *idle_ms, *from, *to_seq;
-    bool existed; /* a create that found what it was to make: no lifecycle event */
+    bool existed; /* it changed nothing, as another had done it before: no lifecycle event */
 };
 
 struct audit_entry {
@@ -123,6 +123,13 @@ struct audit_added {
     const char *line; /* without newline; borrowed until the next append */
     size_t size;
 };
+
+/*
+ * Some room behind the current file is taken from the disk ahead. When the disk is full, that is
+ * for what makes room, for what ends and for what the engine says of itself; the rest is refused
+ * before it is done. NO_SPACE if there is no room for an entry, `removes`: for one of a removal.
+ */
+int audit_room(struct audit *audit, bool removes, struct cay_error *err);
 
 /*
  * One write(2), no fsync. When it fails (NO_SPACE) nothing was added and the chain is as before:

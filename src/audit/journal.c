@@ -25,6 +25,10 @@
 
 #define NEXT_FILE "audit.new"
 
+/* Taken from the disk ahead, in steps. Enough for two thousand removals. */
+#define RESERVE (1u << 20)
+#define RESERVE_STEP (16u << 10)
+
 static uint64_t real_time_us(void)
 {
     struct timespec now;
@@ -45,13 +49,64 @@ int audit_open_current(int dir, struct cay_error *err)
     return cay_fail(err, CAY_E_INVALID, "%s of the audit log is not a file", AUDIT_CURRENT);
 }
 
+/* ---- room ------------------------------------------------------------------------------------ */
+
+/* Blocks behind the end of a file of this size. False: the disk is full. A file system that cannot
+ * do it has no reserve, and says so when a line does not fit. */
+static bool take_room(int fd, uint64_t size)
+{
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)size, RESERVE) == 0 ||
+           (errno != ENOSPC && errno != EDQUOT);
+}
+
+static void keep_room(struct audit *audit)
+{
+    if (!audit->low && audit->reserved >= audit->size + RESERVE - RESERVE_STEP)
+        return;
+    audit->low = !take_room(audit->fd, audit->size);
+    if (!audit->low)
+        audit->reserved = audit->size + RESERVE;
+}
+
+int audit_room(struct audit *audit, bool removes, struct cay_error *err)
+{
+    keep_room(audit);
+    if (!audit->low || removes)
+        return 0;
+    return cay_fail(err, CAY_E_NO_SPACE,
+                    "no space left on the disk but what is kept to write down removals");
+}
+
+/* A file that gets no more lines needs no more blocks; if it keeps them, that is no harm. */
+static void give_back(const struct audit *audit)
+{
+    if (ftruncate(audit->fd, (off_t)audit->size) < 0)
+        return;
+}
+
+/* What may have the last of the room. */
+static bool is_removal(const struct audit_entry *entry)
+{
+    static const enum audit_action removals[] = {AUDIT_DELETE, AUDIT_STOP, AUDIT_KILL, AUDIT_SIGNAL,
+                                                 AUDIT_REMOVE};
+    if (entry->who && strcmp(entry->who, "engine") == 0)
+        return true;
+    for (size_t i = 0; i < CAY_COUNT(removals); i++)
+        if (entry->action == removals[i])
+            return true;
+    return false;
+}
+
 /* ---- one line -------------------------------------------------------------------------------- */
 
 /* Takes away what a failed write left behind. */
 static int cut_tail(struct audit *audit, struct cay_error *err)
 {
-    if (audit->torn && ftruncate(audit->fd, (off_t)audit->size) < 0)
-        return cay_fail_errno(err, errno, "cannot mend the audit log");
+    if (audit->torn) {
+        if (ftruncate(audit->fd, (off_t)audit->size) < 0)
+            return cay_fail_errno(err, errno, "cannot mend the audit log");
+        audit->reserved = 0;
+    }
     audit->torn = false;
     return 0;
 }
@@ -123,13 +178,15 @@ static int swap_files(struct audit *audit)
     audit_store_name(audit->first, name);
     autofd int fd = openat(audit->dir, NEXT_FILE,
                            O_RDWR | O_APPEND | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || faccessat(audit->dir, name, F_OK, 0) == 0 ||
+    if (fd < 0 || !take_room(fd, 0) || faccessat(audit->dir, name, F_OK, 0) == 0 ||
         renameat(audit->dir, AUDIT_CURRENT, audit->dir, name) < 0)
         return -1;
     if (renameat(audit->dir, NEXT_FILE, audit->dir, AUDIT_CURRENT) < 0) {
         renameat(audit->dir, name, audit->dir, AUDIT_CURRENT);
         return -1;
     }
+    give_back(audit);
+    audit->reserved = RESERVE;
     pthread_mutex_lock(&audit->lock);
     if (audit->retired >= 0) { /* nobody synced since the last time: do it here, once */
         fdatasync(audit->retired);
@@ -173,7 +230,7 @@ static void prune(struct audit *audit, uint64_t to)
 
 static void rotate_if_full(struct audit *audit, size_t more)
 {
-    if (audit->size == 0 || audit->size + more <= audit->rotate_at || audit->torn)
+    if (audit->size == 0 || audit->size + more <= audit->rotate_at || audit->torn || audit->low)
         return;
     if (swap_files(audit) < 0) {
         /* The file grows on; not tried again for every line. */
@@ -210,9 +267,23 @@ static int replace_gone(struct audit *audit, struct cay_error *err)
                                               .from = audit->first,
                                               .to = audit->seq};
     audit->size = (uint64_t)st.st_size;
-    audit->first = 0;
+    audit->first = audit->reserved = 0;
     audit->torn = false;
     return 0;
+}
+
+/* Somebody emptied the current file: the same. One that was cut elsewhere shows by itself. */
+static void notice_emptied(struct audit *audit)
+{
+    struct stat st;
+    if (audit->size == 0 || audit->torn || fstat(audit->fd, &st) < 0 || st.st_size != 0)
+        return;
+    audit->recovered = (struct audit_pending){.wanted = true,
+                                              .action = AUDIT_RECOVERED,
+                                              .reason = "the file was emptied",
+                                              .from = audit->first,
+                                              .to = audit->seq};
+    audit->size = audit->first = audit->reserved = 0;
 }
 
 /* ---- interface ------------------------------------------------------------------------------- */
@@ -220,7 +291,11 @@ static int replace_gone(struct audit *audit, struct cay_error *err)
 int audit_append(struct audit *audit, const struct audit_entry *entry, struct audit_added *added,
                  struct cay_error *err)
 {
-    if (replace_gone(audit, err) < 0 || add_pending(audit, &audit->recovered, err) < 0)
+    if (replace_gone(audit, err) < 0)
+        return -1;
+    notice_emptied(audit);
+    if (audit_room(audit, is_removal(entry), err) < 0 ||
+        add_pending(audit, &audit->recovered, err) < 0)
         return -1;
     if (audit->pruned.wanted) {
         uint64_t to = audit->pruned.to;

@@ -32,6 +32,8 @@ struct audit {
     uint64_t first;     /* seq of its first line; 0: it is empty */
     uint64_t rotate_at; /* size at which to rotate next */
     bool torn;          /* a failed write may have left bytes beyond `size` */
+    uint64_t reserved;  /* up to here the disk has blocks for the current file, beyond its end */
+    bool low;           /* and there are no more: what is left is for removals */
     struct audit_pending recovered, pruned;
 
     pthread_mutex_t lock; /* of what follows: audit_sync runs in another thread */

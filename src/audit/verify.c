@@ -36,6 +36,7 @@ struct walk {
     uint64_t seq;
     char hash[AUDIT_HASH];
     uint64_t pruned; /* an entry says that those up to here were removed */
+    uint64_t gap;    /* the entry before which others are missing was told */
     /* where we are: */
     const char *file;
     uint64_t number, line; /* of the file, by its name: 0: the current one */
@@ -71,6 +72,7 @@ static bool check_place(struct walk *w, uint64_t seq)
         return seq == 1;
     if (!w->known || seq == w->seq + 1)
         return w->known;
+    w->gap = seq;
     if (seq > w->seq)
         found(w, AUDIT_FAULT_GAP, seq, "entries %llu to %llu are missing", N(w->seq + 1),
               N(seq - 1));
@@ -88,11 +90,17 @@ static void read_note(struct walk *w, const struct audit_line *line)
         audit_line_number(line, "from_seq", &from) && audit_line_number(line, "to_seq", &to);
     if (strcmp(line->action, audit_action_name(AUDIT_PRUNED)) == 0 && range)
         w->pruned = CAY_MAX(w->pruned, to);
-    if (strcmp(line->action, audit_action_name(AUDIT_RECOVERED)) == 0 && range)
+    if (strcmp(line->action, audit_action_name(AUDIT_RECOVERED)) != 0)
+        return;
+    if (!range)
+        found(w, AUDIT_NOTE, line->seq, "recovered by the engine: %s", reason ? reason : "?");
+    else if (w->gap == line->seq)
         found(w, AUDIT_NOTE, line->seq, "recovered by the engine: %s, entries %llu to %llu",
               reason ? reason : "?", N(from), N(to));
-    else if (strcmp(line->action, audit_action_name(AUDIT_RECOVERED)) == 0)
-        found(w, AUDIT_NOTE, line->seq, "recovered by the engine: %s", reason ? reason : "?");
+    else /* nothing before it is left to show the gap */
+        found(w, AUDIT_FAULT_GAP, line->seq,
+              "entries %llu to %llu, %llu of them, were lost, and the engine went on: %s", N(from),
+              N(to), N(to - from + 1), reason ? reason : "?");
 }
 
 static void check_line(struct walk *w, const struct audit_raw *raw)

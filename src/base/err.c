@@ -88,6 +88,14 @@ int cay_fail(struct cay_error *err, enum cay_code code, const char *fmt, ...)
     return -1;
 }
 
+/* What it takes to mend it, where the C library's words do not say. */
+static const char *text_of(int eno)
+{
+    return eno == EMFILE   ? "too many open files (ulimit -n)"
+           : eno == ENFILE ? "too many open files on this host"
+                           : strerror(eno);
+}
+
 int cay_fail_errno(struct cay_error *err, int eno, const char *fmt, ...)
 {
     if (err) {
@@ -96,7 +104,7 @@ int cay_fail_errno(struct cay_error *err, int eno, const char *fmt, ...)
         set(err, cay_code_of_errno(eno), eno, fmt, ap);
         va_end(ap);
         size_t n = strlen(err->text);
-        snprintf(err->text + n, sizeof(err->text) - n, ": %s", strerror(eno));
+        snprintf(err->text + n, sizeof(err->text) - n, ": %s", text_of(eno));
     }
     return -1;
 }

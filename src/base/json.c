@@ -225,7 +225,8 @@ void json_stat(struct cay_buf *out, const struct cay_stat *st)
     json_num(out, "mode", st->mode & 07777);
     json_num(out, "uid", st->uid);
     json_num(out, "gid", st->gid);
-    json_num(out, "mtime_ns", st->mtime_ns);
+    json_key(out, "mtime_ns");
+    buf_fmt(out, "%lld", (long long)st->mtime_ns);
     json_num(out, "inode", st->inode);
     json_num(out, "links", st->links);
 }

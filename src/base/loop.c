@@ -5,6 +5,9 @@
 
 #include <limits.h>
 
+/* Between two tries of what the kernel had no memory for. */
+#define LATE_MS 20
+
 int loop_init(struct loop *loop)
 {
     *loop = (struct loop){.epoll = epoll_create1(EPOLL_CLOEXEC)};
@@ -16,12 +19,10 @@ void loop_done(struct loop *loop)
     close_fd(&loop->epoll);
 }
 
-int loop_watch(struct loop *loop, struct watch *watch, int fd, uint32_t events)
+static int try_watch(struct loop *loop, struct watch *watch, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
     int operation = watch->fd >= 0 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    if (watch->fd >= 0 && watch->events == events)
-        return 0;
     if (epoll_ctl(loop->epoll, operation, fd, &event) < 0)
         return -1;
     watch->fd = fd;
@@ -29,8 +30,49 @@ int loop_watch(struct loop *loop, struct watch *watch, int fd, uint32_t events)
     return 0;
 }
 
+static void drop_late(struct loop *loop, struct watch *watch)
+{
+    for (struct watch **at = &loop->late; watch->late && *at; at = &(*at)->next_late) {
+        if (*at == watch) {
+            *at = watch->next_late;
+            break;
+        }
+    }
+    watch->late = false;
+}
+
+static void add_late(struct loop *loop, struct watch *watch, int fd, uint32_t events)
+{
+    watch->late_fd = fd;
+    watch->late_events = events;
+    watch->next_late = loop->late;
+    watch->late = true;
+    loop->late = watch;
+}
+
+void loop_watch(struct loop *loop, struct watch *watch, int fd, uint32_t events)
+{
+    drop_late(loop, watch);
+    if (watch->fd >= 0 && watch->events == events)
+        return;
+    if (try_watch(loop, watch, fd, events) < 0)
+        add_late(loop, watch, fd, events);
+}
+
+static void try_late(struct loop *loop)
+{
+    struct watch *list = loop->late;
+    loop->late = NULL;
+    for (struct watch *watch = list, *next; watch; watch = next) {
+        next = watch->next_late;
+        watch->late = false;
+        loop_watch(loop, watch, watch->late_fd, watch->late_events);
+    }
+}
+
 void loop_forget(struct loop *loop, struct watch *watch)
 {
+    drop_late(loop, watch);
     if (watch->fd < 0)
         return;
     epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
@@ -69,13 +111,14 @@ void timer_set(struct loop *loop, struct timer *timer, uint64_t at_us)
 /* Rounded up: a timer never fires early, and the loop never spins on the last fraction. */
 static int until_next(const struct loop *loop)
 {
+    int most = loop->late ? LATE_MS : -1;
     if (!loop->timers)
-        return -1;
+        return most;
     uint64_t now = cay_now_us();
     if (loop->timers->at_us <= now)
         return 0;
     uint64_t ms = (loop->timers->at_us - now + 999) / 1000;
-    return ms > INT_MAX ? INT_MAX : (int)ms;
+    return (int)CAY_MIN(ms, most < 0 ? (uint64_t)INT_MAX : (uint64_t)most);
 }
 
 static void fire_due(struct loop *loop)
@@ -103,6 +146,8 @@ int loop_run(struct loop *loop)
                 watch->ready(watch, loop->batch[i].events);
         }
         loop->n_batch = 0;
+        if (loop->late)
+            try_late(loop);
         fire_due(loop);
         if (loop->watchdog_s)
             alarm(0);

@@ -16,6 +16,11 @@ struct watch {
     int fd; /* -1: not watched */
     uint32_t events;
     void (*ready)(struct watch *watch, uint32_t events);
+    /* What the kernel had no memory for; tried again until it has. */
+    struct watch *next_late;
+    int late_fd;
+    uint32_t late_events;
+    bool late;
 };
 
 struct timer {
@@ -30,14 +35,16 @@ struct loop {
     struct timer *timers; /* soonest first */
     struct epoll_event batch[LOOP_BATCH];
     int n_batch;
+    struct watch *late;  /* those that wait for memory of the kernel */
     unsigned watchdog_s; /* a turn that takes longer ends the process (SIGALRM); 0: none */
     bool stop;
 };
 
 int loop_init(struct loop *loop);
 void loop_done(struct loop *loop);
-/* Starts, changes (also to no events) or, with events 0 after loop_forget, nothing. 0 or -1. */
-int loop_watch(struct loop *loop, struct watch *watch, int fd, uint32_t events);
+/* Starts, or changes (also to no events). Where the kernel is short of memory for it, it is tried
+ * again: no caller need look at a result. */
+void loop_watch(struct loop *loop, struct watch *watch, int fd, uint32_t events);
 /* Before its descriptor is closed. Safe inside a callback, for any watch. */
 void loop_forget(struct loop *loop, struct watch *watch);
 /* Re-arming moves it. */

@@ -30,6 +30,8 @@
 /* Output collected for --json, of each stream; beyond it the command fails. */
 #define CLI_MAX_COLLECT (64u << 20)
 
+#define CLI_NO_MODE UINT32_MAX
+
 struct cli {
     const struct command *command;
     struct opt_arena arena;
@@ -53,7 +55,7 @@ struct cli {
     const char *since, *until, *tenant, *label, *action; /* audit */
     uint64_t tail, from, grace_ms, depth, limit, offset, size;
     bool has_tail, has_grace, has_from;
-    uint32_t mode;
+    uint32_t mode; /* CLI_NO_MODE: not given */
     struct cay_lifetime lifetime;
 };
 

@@ -313,7 +313,12 @@ const struct command cli_commands[] = {
      .details = "One side is ID:PATH, the other a path on the host, or - for a tar stream on "
                 "standard input or output. What is copied gets the name DST, or goes into DST if "
                 "that is a directory. The stream of a directory holds what is in it. Host paths "
-                "with a colon start with ./ or /."},
+                "with a colon start with ./ or /. Kept are modes, times, links, hard links and "
+                "user.* attributes (of a single file that is copied out: mode and time). Not kept "
+                "are owners: what is new belongs to the user who copies, what is replaced to its "
+                "owner. Holes of sparse files come as zeros. Other attributes (access control "
+                "lists, capabilities) are left out. Sockets and devices, and on the way out fifos "
+                "and set-id bits, are left out, too, and named."},
     {.name = "fs",
      .sub = fs_commands,
      .operands = "COMMAND ID PATH...",

@@ -67,7 +67,8 @@ static void begin_entry(struct printer *p)
 static int finish(struct printer *p, int result)
 {
     struct cli *cli = p->cli;
-    if (result == 0 && p->eno == 0)
+    /* What came before an error is shown as well. */
+    if ((result == 0 || p->n) && p->eno == 0)
         flush(p);
     buf_done(&p->out);
     if (p->eno)
@@ -115,7 +116,7 @@ static void stat_json(struct printer *p, const char *name, const struct cay_stat
 static void stat_prefix(struct printer *p, const struct cay_stat *st)
 {
     char mode[11] = "?rwxrwxrwx", when[32] = "";
-    time_t seconds = (time_t)(st->mtime_ns / 1000000000);
+    time_t seconds = (time_t)(st->mtime_ns / 1000000000 - (st->mtime_ns % 1000000000 < 0));
     struct tm tm;
     mode[0] = st->type == 'f' ? '-' : st->type;
     for (int bit = 0; bit < 9; bit++)
@@ -297,7 +298,7 @@ int cmd_fs_put(struct cli *cli, const struct opt_args *args)
     autofs struct cay_fs *fs = NULL;
     autofd int file = -1;
     const char *name = "standard input";
-    uint32_t mode = cli->mode ? cli->mode : 0644;
+    uint32_t mode = 0644;
     if (args->n > 2 && strcmp(args->operands[2], "-") != 0) {
         struct stat st;
         name = args->operands[2];
@@ -306,8 +307,9 @@ int cmd_fs_put(struct cli *cli, const struct opt_args *args)
             return cay_fail_errno(&cli->err, errno, "cannot open %s", name);
         if (S_ISDIR(st.st_mode))
             return cay_fail(&cli->err, CAY_E_INVALID, "%s is a directory: use 'cay cp'", name);
-        mode = cli->mode ? cli->mode : st.st_mode & 0777;
+        mode = st.st_mode & 0777;
     }
+    mode = CAY_MODE_GIVEN | (cli->mode == CLI_NO_MODE ? mode : cli->mode);
     if (open_fs(cli, args->operands[0], &fs) < 0)
         return CLI_FAILED;
     struct cli_stream in = {.fd = file >= 0 ? file : STDIN_FILENO};
@@ -332,8 +334,9 @@ int cmd_fs_mkdir(struct cli *cli, const struct opt_args *args)
     autofs struct cay_fs *fs = NULL;
     if (open_fs(cli, args->operands[0], &fs) < 0)
         return CLI_FAILED;
+    uint32_t mode = CAY_MODE_GIVEN | (cli->mode == CLI_NO_MODE ? 0755 : cli->mode);
     for (size_t i = 1; i < args->n; i++)
-        if (cay_fs_mkdir(fs, args->operands[i], cli->mode ? cli->mode : 0755, &cli->err) < 0)
+        if (cay_fs_mkdir(fs, args->operands[i], mode, &cli->err) < 0)
             return CLI_FAILED;
     return 0;
 }

@@ -144,7 +144,7 @@ static void fill_standard_fds(void)
 
 int main(int argc, char **argv)
 {
-    struct cli cli = {0};
+    struct cli cli = {.mode = CLI_NO_MODE};
     (void)argc;
     fill_standard_fds();
     int code = cli_host(&cli, argv) < 0 ? CLI_FAILED : dispatch(&cli, argv);

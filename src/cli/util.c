@@ -60,7 +60,10 @@ void cli_report(const struct cli *cli, const struct cay_error *err)
         buf_str(&line, err->text);
         buf_str(&line, "\n");
     }
-    cli_write(STDERR_FILENO, line.data, line.size);
+    if (buf_failed(&line))
+        cli_note("%s", err->text); /* needs no memory */
+    else
+        cli_write(STDERR_FILENO, line.data, line.size);
 }
 
 void cli_note(const char *fmt, ...)

@@ -341,5 +341,5 @@ int admit(struct request *r, struct cay_error *err)
     if (check_room(r, err) < 0 || take_params(r, &params, err) < 0)
         return -1;
     bool looks = strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0;
-    return looks ? 0 : journal_ready(r->d, err);
+    return looks ? 0 : journal_ready(r->d, r->route->flags & ROUTE_REMOVES, err);
 }

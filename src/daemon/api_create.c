@@ -151,7 +151,7 @@ static void fail(struct creating *c, enum audit_action action)
     creating_free(c);
 }
 
-static int write_down(struct creating *c)
+static int write_down(struct creating *c, bool news)
 {
     const struct cay_spec *spec = &c->spec;
     const struct audit_detail detail = {
@@ -160,7 +160,7 @@ static int write_down(struct creating *c)
         .user = spec->user,
         .ttl_ms = spec->ttl_ms ? &spec->ttl_ms : NULL,
         .idle_ms = spec->idle_ms ? &spec->idle_ms : NULL,
-        .existed = c->existed,
+        .existed = !news,
     };
     return journal_must_for(&c->actor, AUDIT_CREATE, &detail, &c->err);
 }
@@ -169,11 +169,14 @@ static void made(struct creating *c)
 {
     struct daemon *d = c->d;
     struct request *r = c->r;
+    bool news = roster_news(d->roster, c->id, c->existed);
     if (c->held)
         roster_confirm(d->roster, c->id, c->existed ? NULL : &c->spec);
     c->held = false;
     d->metrics.created += !c->existed;
-    bool written = write_down(c) == 0;
+    bool written = write_down(c, news) == 0;
+    if (written && news)
+        roster_told(d->roster, c->id);
     if (r) {
         autobuf struct cay_buf body = CAY_BUF(CAY_MAX_STATUS * 8);
         r->drop = NULL;

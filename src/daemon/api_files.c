@@ -53,7 +53,8 @@ struct get {
     struct channel ch;
     enum get_stage stage;
     const char *path;
-    uint64_t mode, size, mtime_ns;
+    uint64_t mode, size;
+    int64_t mtime_ns;
     uint64_t first, left; /* what is asked for; `left` counts down as it comes */
     bool part;
     bool endless; /* no size is known: until the end */
@@ -65,7 +66,7 @@ static void get_headers(struct get *get)
     char text[80];
     snprintf(text, sizeof(text), "%03o", (unsigned)get->mode & 07777);
     reply_header(r, "X-Cay-Mode", text);
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)get->mtime_ns);
+    snprintf(text, sizeof(text), "%lld", (long long)get->mtime_ns);
     reply_header(r, "X-Cay-Mtime-Ns", text);
     reply_header(r, "X-Cay-Type", "file");
     reply_header(r, "Accept-Ranges", "bytes");
@@ -126,7 +127,7 @@ static void get_looked(struct get *get)
     get->left = get->size;
     /* Files that the kernel makes up say 0 and have something to read all the same. */
     get->endless = get->size == 0;
-    if (head) {
+    if (head && !get->endless) {
         channel_close(&get->ch);
         get_begin(get);
         return;
@@ -192,7 +193,7 @@ static void get_entry(struct get *get, const struct msg *msg)
 {
     get->mode = msg->mode;
     get->size = msg->size;
-    get->mtime_ns = msg->mtime_ns;
+    get->mtime_ns = (int64_t)msg->mtime_ns;
     if (get->stage != GET_READING || get->part)
         return;
     get->left = get->size;
@@ -294,9 +295,12 @@ struct put {
     enum audit_action action;
     const char *path, *user;
     uint64_t bytes;
-    bool whole;    /* the body has come to its end */
-    bool ended;    /* and END was sent */
-    bool answered; /* and noted */
+    uint64_t mode;  /* that it is to get */
+    bool looking;   /* FS_STAT: may that be written at all? */
+    uint64_t there; /* the mode of what is there */
+    bool whole;     /* the body has come to its end */
+    bool ended;     /* and END was sent */
+    bool answered;  /* and noted */
 };
 
 static void put_note(struct put *put, const struct cay_error *err)
@@ -343,8 +347,50 @@ static void put_finish(struct request *r)
 
 static void put_room(struct channel *ch)
 {
-    put_end(container_of(ch, struct put, ch));
+    struct put *put = container_of(ch, struct put, ch);
+    if (put->looking)
+        return;
+    put_end(put);
     request_wake(ch->r);
+}
+
+static void put_fail(struct put *put, const struct cay_error *err)
+{
+    put_note(put, err);
+    reply_error(put->ch.r, err);
+}
+
+static const struct channel_ops put_ops;
+
+/* A client waits to be told whether to send: what is there is known, or that nothing is. */
+static void put_looked(struct put *put, const struct cay_error *err)
+{
+    struct request *r = put->ch.r;
+    const struct msg write = {.type = FS_WRITE, .path = put->path, .mode = put->mode};
+    struct cay_error own;
+    put->looking = false;
+    if (err && err->code == CAY_E_NOT_FOUND) {
+        channel_open(&put->ch, r, put->user, &write, &put_ops);
+        return;
+    }
+    if (err) {
+        put_fail(put, err);
+        return;
+    }
+    if (S_ISREG((mode_t)put->there) && channel_send(&put->ch, &write)) {
+        request_wake(r);
+        return;
+    }
+    channel_close(&put->ch);
+    cay_fail(&own, CAY_E_INVALID, "cannot write '%s': it is %s", put->path,
+             S_ISDIR((mode_t)put->there) ? "a directory" : "no regular file");
+    put_fail(put, &own);
+}
+
+static void put_take(struct channel *ch, const struct msg *msg)
+{
+    if (msg->type == FS_ENTRY)
+        container_of(ch, struct put, ch)->there = msg->mode;
 }
 
 /* An answer before the end of the body is an error: the rest of the body is not asked for. */
@@ -352,19 +398,24 @@ static void put_done(struct channel *ch, const struct cay_error *err)
 {
     struct put *put = container_of(ch, struct put, ch);
     struct cay_error early;
+    if (put->looking) {
+        put_looked(put, err);
+        return;
+    }
     channel_close(ch);
     if (!err && !put->ended) {
         cay_fail(&early, CAY_E_INTERNAL, "the file worker answered before it had everything");
         err = &early;
     }
-    put_note(put, err);
-    if (err)
-        reply_error(ch->r, err);
-    else
-        reply_empty(ch->r, MHD_HTTP_NO_CONTENT);
+    if (err) {
+        put_fail(put, err);
+        return;
+    }
+    put_note(put, NULL);
+    reply_empty(ch->r, MHD_HTTP_NO_CONTENT);
 }
 
-static const struct channel_ops put_ops = {NULL, put_done, put_room};
+static const struct channel_ops put_ops = {put_take, put_done, put_room};
 
 static void start_put(struct request *r, unsigned which, uint16_t type, enum audit_action action)
 {
@@ -380,10 +431,14 @@ static void start_put(struct request *r, unsigned which, uint16_t type, enum aud
     put->action = action;
     put->path = args.path;
     put->user = args.user;
+    put->mode = args.mode;
     r->write = put_write;
     r->finish = put_finish;
-    channel_open(&put->ch, r, args.user,
-                 &(struct msg){.type = type, .path = args.path, .mode = args.mode}, &put_ops);
+    /* An archive's client is told when the sandbox answers; a file's, when the file may be one. */
+    put->looking = request_ask(r) && type == FS_WRITE;
+    const struct msg look = {.type = FS_STAT, .path = args.path, .flags = MSG_F_FOLLOW};
+    const struct msg work = {.type = type, .path = args.path, .mode = args.mode};
+    channel_open(&put->ch, r, args.user, put->looking ? &look : &work, &put_ops);
 }
 
 void files_put(struct request *r)

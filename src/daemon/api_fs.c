@@ -146,7 +146,7 @@ static void write_item(struct cay_buf *out, const struct msg *msg)
             .uid = (uint32_t)msg->uid,
             .gid = (uint32_t)msg->gid,
             .size = msg->size,
-            .mtime_ns = msg->mtime_ns,
+            .mtime_ns = (int64_t)msg->mtime_ns,
             .inode = msg->inode,
             .links = msg->links,
         };

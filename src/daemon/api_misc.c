@@ -5,9 +5,12 @@
 #include "base/util.h"
 #include "daemon/api.h"
 #include "daemon/errand.h"
+#include "daemon/journal.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #define MAX_SURVEY (1u << 20)
 
@@ -47,12 +50,45 @@ void health_get(struct request *r)
         reply_word(r, MHD_HTTP_OK, "ok");
 }
 
+/* Room for what a new sandbox needs at the least. */
+#define MIN_FREE (1u << 20)
+
+/* Whether sandboxes can be made and changed: their directory has room, and the log can be written.
+ */
+static int check_disk(struct daemon *d, struct cay_error *err)
+{
+    const char *dir = d->cay->state_path;
+    struct statvfs fs;
+    if (statvfs(dir, &fs) < 0)
+        return cay_fail_errno(err, errno, "cannot look at %s", dir);
+    uint64_t free_blocks = geteuid() == 0 ? fs.f_bfree : fs.f_bavail;
+    if (fs.f_blocks && free_blocks * fs.f_frsize < MIN_FREE)
+        return cay_fail(err, CAY_E_NO_SPACE, "the disk of %s is full", dir);
+    if (fs.f_files && fs.f_ffree == 0)
+        return cay_fail(err, CAY_E_NO_SPACE, "the disk of %s has no inodes left", dir);
+    return journal_ready(d, false, err);
+}
+
 void ready_get(struct request *r)
 {
-    bool ready = r->d->phase == DAEMON_SERVING;
-    if (no_query(r))
-        reply_word(r, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
-                   ready ? "ready" : "draining");
+    autobuf struct cay_buf body = CAY_BUF(8192);
+    struct cay_error err;
+    if (!no_query(r))
+        return;
+    if (r->d->phase != DAEMON_SERVING) {
+        reply_word(r, MHD_HTTP_SERVICE_UNAVAILABLE, "draining");
+        return;
+    }
+    if (check_disk(r->d, &err) == 0) {
+        reply_word(r, MHD_HTTP_OK, "ready");
+        return;
+    }
+    buf_str(&body, "{");
+    json_str(&body, "status", "failing");
+    json_str(&body, "directory", r->d->cay->state_path);
+    json_str(&body, "message", err.text);
+    buf_str(&body, "}\n");
+    reply_json(r, MHD_HTTP_SERVICE_UNAVAILABLE, &body);
 }
 
 /* ---- capabilities ---------------------------------------------------------------------------- */

@@ -445,7 +445,10 @@ static const struct opt delete_fields[] = {
 static void delete_work(struct errand *e)
 {
     /* With force a missing one would be fine for the engine. A client is told. */
-    if (sandbox_life(e->d->cay, e->id) == LIFE_NONE)
+    enum life life = sandbox_life(e->d->cay, e->id, &e->err);
+    if (life == LIFE_UNKNOWN)
+        e->result = -1;
+    else if (life == LIFE_NONE)
         e->result = cay_fail(&e->err, CAY_E_NOT_FOUND, "no sandbox '%s'", e->id);
     else
         e->result = cay_remove(e->d->cay, e->id, ((struct removal *)e)->force, &e->err);
@@ -455,8 +458,10 @@ static void delete_done(struct errand *e)
 {
     const struct removal *removal = (struct removal *)e;
     bool failed = e->result < 0;
+    /* Of two who remove it at once, one does. */
+    const struct audit_detail detail = {.existed = !failed && !roster_parting(e->d->roster, e->id)};
     if (!failed || e->err.code != CAY_E_NOT_FOUND)
-        journal_note_for(&removal->actor, AUDIT_DELETE, NULL, failed ? &e->err : NULL);
+        journal_note_for(&removal->actor, AUDIT_DELETE, &detail, failed ? &e->err : NULL);
     if (failed)
         roster_leaving(e->d->roster, e->id, false);
     else

@@ -65,10 +65,7 @@ static int check(struct request *r, unsigned which, struct fs_args *args, struct
     }
     if (args->glob && strlen(args->glob) >= CAY_MAX_PATH)
         return bad(r, "glob", err, "is longer than 4095 bytes");
-    if (args->mode == 0)
-        return bad(r, "mode", err, "has to allow something: leave it out for the default");
-    if (args->mode == NOT_GIVEN)
-        args->mode = 0;
+    args->mode = args->mode == NOT_GIVEN ? 0 : args->mode | CAY_MODE_GIVEN;
     return 0;
 }
 

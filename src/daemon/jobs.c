@@ -26,7 +26,8 @@ struct jobs {
     struct queue todo, finished;
     int n_todo; /* jobs that no worker has taken yet */
     bool stop, over;
-    struct watch watch; /* of the eventfd that tells the loop */
+    struct watch watch;
+    int fd; /* an eventfd that tells the loop */
 };
 
 static void put(struct queue *queue, struct job *job)
@@ -66,7 +67,7 @@ static void *worker(void *data)
         bool first = !jobs->finished.first;
         put(&jobs->finished, job);
         if (first)
-            eventfd_write(jobs->watch.fd, 1);
+            eventfd_write(jobs->fd, 1);
     }
     pthread_mutex_unlock(&jobs->lock);
     return NULL;
@@ -102,11 +103,8 @@ int jobs_new(struct loop *loop, struct jobs **out, struct cay_error *err)
     jobs->todo.last = &jobs->todo.first;
     jobs->finished.last = &jobs->finished.first;
     jobs->watch = (struct watch){.fd = -1, .ready = on_finished};
-    if (loop_watch(loop, &jobs->watch, fd, EPOLLIN) < 0) {
-        free(jobs);
-        return cay_fail_errno(err, errno, "cannot watch the workers' queue");
-    }
-    steal_fd(&fd);
+    jobs->fd = steal_fd(&fd);
+    loop_watch(loop, &jobs->watch, jobs->fd, EPOLLIN);
     *out = jobs;
     return 0;
 }
@@ -161,7 +159,7 @@ void jobs_free(struct jobs *jobs)
     jobs->over = true;
     for (struct job *job; (job = take(&jobs->finished));)
         job->done(job);
-    int fd = jobs->watch.fd;
+    int fd = jobs->fd;
     loop_forget(jobs->loop, &jobs->watch);
     close_fd(&fd);
     pthread_cond_destroy(&jobs->more);

@@ -21,7 +21,7 @@ struct journal {
     struct audit *audit;
     char dir[CAY_MAX_PATH];
     struct journal_listener *listeners;
-    uint64_t last, before_ms;
+    uint64_t last;
     bool failed; /* the last entry could not be written */
     bool syncing;
     struct timer timer;
@@ -66,7 +66,9 @@ static int append(struct daemon *d, const struct audit_entry *entry, struct cay_
     if (journal->failed) {
         d->metrics.audit_failed++;
         if (!before)
-            log_event(LOG_ERROR, "the audit log cannot be written", "error", own.text);
+            log_event(LOG_ERROR, "the audit log cannot be written", "error", own.text, "directory",
+                      journal->dir);
+        cay_fail_context(&own, "the audit log in %s", journal->dir);
         return cay_fail_copy(err, own.code, own.sys_errno, own.text);
     }
     if (before)
@@ -143,11 +145,12 @@ static int note(const struct journal_actor *actor, enum audit_action action,
     return append(d, &entry, err);
 }
 
-void journal_note_for(const struct journal_actor *actor, enum audit_action action,
-                      const struct audit_detail *detail, const struct cay_error *failed)
+int journal_note_for(const struct journal_actor *actor, enum audit_action action,
+                     const struct audit_detail *detail, const struct cay_error *failed)
 {
-    if (actor->d->journal && actor->d->journal->audit)
-        note(actor, action, detail, failed, NULL);
+    if (!actor->d->journal || !actor->d->journal->audit)
+        return 0;
+    return note(actor, action, detail, failed, NULL);
 }
 
 int journal_must_for(const struct journal_actor *actor, enum audit_action action,
@@ -184,8 +187,8 @@ int journal_must(struct request *r, enum audit_action action, const struct audit
     return note_request(r, action, detail, NULL, err);
 }
 
-void journal_engine(struct daemon *d, enum audit_action action, const char *id,
-                    const struct audit_detail *detail, char *const *labels)
+int journal_engine(struct daemon *d, enum audit_action action, const char *id,
+                   const struct audit_detail *detail, char *const *labels)
 {
     char tenant[CAY_MAX_TENANT] = "";
     if (id)
@@ -198,20 +201,25 @@ void journal_engine(struct daemon *d, enum audit_action action, const char *id,
         .labels = (const char *const *)labels,
         .detail = detail ? *detail : (struct audit_detail){0},
     };
-    append(d, &entry, NULL);
+    return append(d, &entry, NULL);
 }
 
-int journal_ready(struct daemon *d, struct cay_error *err)
+int journal_ready(struct daemon *d, bool removes, struct cay_error *err)
 {
-    if (!d->journal || !d->journal->audit || !d->journal->failed)
-        return 0;
+    struct journal *journal = d->journal;
     const struct audit_entry entry = {
         .who = "engine",
         .action = AUDIT_RECOVERED,
         .detail = {.reason = "the log could not be written for a while"}};
-    if (append(d, &entry, err) == 0)
+    if (!journal || !journal->audit)
         return 0;
-    return cay_fail_context(err, "the audit log cannot be written, so nothing is changed");
+    if (audit_room(journal->audit, removes, err) < 0)
+        return cay_fail_context(err, "nothing is changed, as %s is full", journal->dir);
+    /* A removal on a full disk needs what room is left for itself. */
+    if (!journal->failed || (removes && audit_room(journal->audit, false, NULL) < 0) ||
+        append(d, &entry, err) == 0)
+        return 0;
+    return cay_fail_context(err, "nothing is changed");
 }
 
 /* ---- followers ------------------------------------------------------------------------------- */
@@ -245,11 +253,6 @@ uint64_t journal_last(const struct journal *journal)
     return journal ? journal->last : 0;
 }
 
-uint64_t journal_before_ms(const struct journal *journal)
-{
-    return journal ? journal->before_ms : 0;
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
@@ -267,8 +270,9 @@ int journal_open(struct daemon *d, struct journal **out, struct cay_error *err)
         free(journal);
         return -1;
     }
+    uint64_t before_ms;
     if (journal->audit)
-        journal->last = audit_last(journal->audit, &journal->before_ms);
+        journal->last = audit_last(journal->audit, &before_ms);
     *out = journal;
     return 0;
 }

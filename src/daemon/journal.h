@@ -17,7 +17,7 @@ void journal_close(struct journal *journal);
 
 /* Whether entries can be written: what cannot be written down is not done. Tries, if the last one
  * failed. */
-int journal_ready(struct daemon *d, struct cay_error *err);
+int journal_ready(struct daemon *d, bool removes, struct cay_error *err);
 /* An action of a client on r->id. detail may be NULL; failed: NULL if it was done. -1 if it could
  * not be written; the error may be NULL. */
 int journal_note(struct request *r, enum audit_action action, const struct audit_detail *detail,
@@ -31,13 +31,13 @@ struct journal_actor {
     char id[CAY_MAX_ID], peer[96], rule[96];
 };
 void journal_actor(struct journal_actor *out, const struct request *r);
-void journal_note_for(const struct journal_actor *actor, enum audit_action action,
-                      const struct audit_detail *detail, const struct cay_error *failed);
+int journal_note_for(const struct journal_actor *actor, enum audit_action action,
+                     const struct audit_detail *detail, const struct cay_error *failed);
 int journal_must_for(const struct journal_actor *actor, enum audit_action action,
                      const struct audit_detail *detail, struct cay_error *err);
 /* What the engine or the daemon did by itself. id and labels may be NULL. */
-void journal_engine(struct daemon *d, enum audit_action action, const char *id,
-                    const struct audit_detail *detail, char *const *labels);
+int journal_engine(struct daemon *d, enum audit_action action, const char *id,
+                   const struct audit_detail *detail, char *const *labels);
 
 /* Followers of events: called for every finished line. */
 struct journal_listener {
@@ -50,8 +50,5 @@ void journal_unlisten(struct journal_listener *listener);
 const char *journal_dir(const struct journal *journal);
 /* The last entry's number. */
 uint64_t journal_last(const struct journal *journal);
-/* When the last entry before our start was written, wall clock; 0: there was none. What ended
- * later, ended when nobody watched. */
-uint64_t journal_before_ms(const struct journal *journal);
 
 #endif

@@ -26,6 +26,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -36,6 +37,7 @@
 #define MAX_LISTENERS 16
 #define LOCK_TRIES 30
 #define DYING_TRIES 1500
+#define RUN_TRIES 100
 #define LOCK_PAUSE_NS 10000000
 /* While draining: are they done? */
 #define DRAIN_LOOK_US 20000
@@ -162,13 +164,6 @@ static int take_signals(struct daemon *d, struct signals *signals, struct cay_er
     return signals->fd < 0 ? cay_fail_errno(err, errno, "cannot take signals") : 0;
 }
 
-static int watch_signals(struct daemon *d, struct signals *signals, struct cay_error *err)
-{
-    if (loop_watch(&d->loop, &signals->watch, signals->fd, EPOLLIN) < 0)
-        return cay_fail_errno(err, errno, "cannot take signals");
-    return 0;
-}
-
 /* ---- the start ------------------------------------------------------------------------------- */
 
 /* Whether who holds the lock is on its way out: gone but for a child that is about to become a
@@ -215,6 +210,28 @@ static int lock_state(struct daemon *d, int *lock, struct cay_error *err)
     int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
         log_event(LOG_WARNING, "cannot write the lock file", "path", path);
+    *lock = steal_fd(&fd);
+    return 0;
+}
+
+/* Nor may two share a run directory: the sandboxes of both are in it, and the socket. */
+static int lock_run(struct daemon *d, int *lock, struct cay_error *err)
+{
+    autofd int fd = openat(d->cay->run, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot open %s", d->cay->run_path);
+    int locked = flock(fd, LOCK_EX | LOCK_NB);
+    for (int i = 0; locked < 0 && errno == EWOULDBLOCK && i < RUN_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+        locked = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    if (locked < 0 && errno == EWOULDBLOCK)
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "another cayd, with another state directory, serves %s; stop it, or give "
+                        "this one a --run-dir of its own",
+                        d->cay->run_path);
+    if (locked < 0)
+        return cay_fail_errno(err, errno, "cannot lock %s", d->cay->run_path);
     *lock = steal_fd(&fd);
     return 0;
 }
@@ -294,14 +311,16 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
 {
     static struct signals signals;
     int fds[MAX_LISTENERS];
-    autofd int lock = -1;
+    autofd int lock = -1, run_lock = -1;
     int result = lock_state(d, &lock, err);
+    if (result == 0)
+        result = lock_run(d, &run_lock, err);
     if (result == 0)
         result = take_signals(d, &signals, err);
     if (result == 0)
         result = open_parts(d, err);
     if (result == 0)
-        result = watch_signals(d, &signals, err);
+        loop_watch(&d->loop, &signals.watch, signals.fd, EPOLLIN);
     if (result == 0) {
         d->phase = DAEMON_SERVING;
         journal_engine(d, AUDIT_STARTED, NULL, NULL, NULL);
@@ -319,6 +338,7 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
     close_parts(d);
     if (n > 0) {
         close_fd(&lock);
+        close_fd(&run_lock);
         become_new(fds, n, own, argv);
         result = cay_fail_errno(err, errno, "cannot execute %s", argv[0]);
     }

@@ -61,7 +61,7 @@ static void look(struct job *job)
     DIR *stream = open_run(d);
     for (struct dirent *e; stream && (e = readdir(stream));)
         if (is_prepared(e->d_name) && !sandbox_kept(d->cay, e->d_name))
-            (void)sandbox_life(d->cay, e->d_name);
+            (void)sandbox_life(d->cay, e->d_name, NULL);
     if (stream)
         closedir(stream);
 }
@@ -70,7 +70,7 @@ static void first_look(struct job *job)
 {
     struct remains *remains = container_of(job, struct remains, job);
     for (size_t i = 0; i < remains->n; i++)
-        (void)sandbox_life(&remains->alone, remains->names[i]);
+        (void)sandbox_life(&remains->alone, remains->names[i], NULL);
 }
 
 static void looked(struct job *job)

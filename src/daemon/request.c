@@ -10,14 +10,16 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "daemon/admit.h"
+#include "daemon/early.h"
 #include "daemon/routes.h"
 #include "daemon/server.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-/* Of a body whose request has failed already, this much is read in politeness. */
-#define MAX_SWALLOW (64ull << 20)
+/* Of a body that a request cannot have, this much is read in politeness. */
+#define MAX_SWALLOW (1u << 20)
 /* After this time a body must be whole, or a stream of at least so many bytes in a second. */
 #define CRAWL_S 30
 #define CRAWL_RATE 256
@@ -88,6 +90,7 @@ static void answer(struct request *r, unsigned status, struct MHD_Response *resp
     }
     r->response = response;
     r->status = status;
+    r->answered_us = cay_now_us();
     reply_header(r, "Cache-Control", "no-store");
     reply_header(r, "X-Content-Type-Options", "nosniff");
     if ((r->last || r->d->phase >= DAEMON_DRAINING) && status != MHD_HTTP_SWITCHING_PROTOCOLS)
@@ -109,6 +112,10 @@ void reply_text(struct request *r, unsigned status, const char *type, struct cay
     struct MHD_Response *response =
         MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
     MHD_add_response_header(response, "Content-Type", type);
+    if (!r->response && !r->gone) {
+        r->text = text;
+        r->text_size = size;
+    }
     answer(r, status, response);
 }
 
@@ -223,6 +230,13 @@ const char *request_shown_id(const struct request *r, const char *id)
     return r->is_operator || !name ? id : name + 1;
 }
 
+bool request_ask(struct request *r)
+{
+    const char *expect = request_header(r, "Expect");
+    r->asking = expect && strcasecmp(expect, "100-continue") == 0;
+    return r->asking;
+}
+
 /* Its body comes so slowly that it can only be meant to keep us busy. */
 bool request_crawls(const struct request *r)
 {
@@ -230,6 +244,13 @@ bool request_crawls(const struct request *r)
     if (r->stage != REQUEST_READING || r->suspended || took_s < CRAWL_S)
         return false;
     return r->route && r->route->body == BODY_STREAM ? r->body_size < took_s * CRAWL_RATE : true;
+}
+
+bool request_tick(struct request *r)
+{
+    if (request_crawls(r))
+        return false;
+    return r->stage != REQUEST_READING || r->suspended || !r->response || early_swallow(r, 0);
 }
 
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
@@ -284,12 +305,19 @@ static enum MHD_Result serve(struct request *r)
         else if (r->finish)
             r->finish(r);
     }
-    if (r->gone)
+    if (r->gone || r->early)
         return MHD_NO;
     if (r->response)
         return send_answer(r);
     suspend(r);
     return MHD_YES;
+}
+
+static void too_large(struct request *r, size_t max)
+{
+    struct cay_error err;
+    cay_fail(&err, CAY_E_TOO_LARGE, "the body is larger than %zu bytes", max);
+    reply_error(r, &err);
 }
 
 static enum MHD_Result take_body(struct request *r, const char *data, size_t *size)
@@ -299,19 +327,23 @@ static enum MHD_Result take_body(struct request *r, const char *data, size_t *si
         return MHD_NO;
     r->d->metrics.bytes_in += *size;
     r->body_size += *size;
-    if (r->response || r->route->body == BODY_NONE) {
+    if (r->response) {
+        bool stay = early_swallow(r, *size);
+        *size = 0;
+        return stay ? MHD_YES : MHD_NO;
+    }
+    if (r->route->body == BODY_NONE) {
         r->swallowed += *size;
         *size = 0;
-        return r->swallowed > MAX_SWALLOW ? MHD_NO : MHD_YES;
+        if (r->swallowed > MAX_SWALLOW)
+            too_large(r, MAX_SWALLOW);
+        return MHD_YES;
     }
     if (r->route->body == BODY_JSON) {
         buf_add(&r->body, data, *size);
         *size = 0;
-        if (buf_failed(&r->body)) {
-            struct cay_error err;
-            cay_fail(&err, CAY_E_TOO_LARGE, "the body is larger than %zu bytes", r->body.max);
-            reply_error(r, &err);
-        }
+        if (buf_failed(&r->body))
+            too_large(r, r->body.max);
         return MHD_YES;
     }
     if (r->write)
@@ -322,6 +354,26 @@ static enum MHD_Result take_body(struct request *r, const char *data, size_t *si
     if (taken == 0 && !r->response)
         suspend(r);
     return MHD_YES;
+}
+
+/* The headers are there, and nothing of the body. */
+static enum MHD_Result let_in(struct request *r)
+{
+    struct cay_error err;
+    r->stage = REQUEST_READING;
+    r->c->quiet_since_us = 0; /* its headers are whole */
+    if (admit(r, &err) < 0)
+        reply_error(r, &err);
+    else if (!r->response && r->route->body == BODY_STREAM)
+        r->route->handle(r);
+    if (r->asking && !r->response) {
+        suspend(r);
+        return MHD_YES;
+    }
+    r->asking = false;
+    /* An answer before the body cuts the connection, and a client that is still sending may
+     * never see it: only one that waits to be asked is answered at once. */
+    return r->response && request_header(r, "Expect") ? send_answer(r) : MHD_YES;
 }
 
 enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char *url,
@@ -336,17 +388,15 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char
     if (!r)
         return MHD_NO;
     if (r->stage == REQUEST_NEW) {
-        struct cay_error err;
-        r->stage = REQUEST_READING;
-        r->c->quiet_since_us = 0; /* its headers are whole */
         snprintf(r->method, sizeof(r->method), "%s", method);
-        if (admit(r, &err) < 0)
-            reply_error(r, &err);
-        else if (!r->response && r->route->body == BODY_STREAM)
-            r->route->handle(r);
-        /* An answer before the body cuts the connection, and a client that is still sending may
-         * never see it: only one that waits to be asked is answered at once. */
-        return r->response && request_header(r, "Expect") ? send_answer(r) : MHD_YES;
+        return let_in(r);
+    }
+    /* Woken: the target is fine, or it is not. */
+    if (r->asking) {
+        r->asking = false;
+        if (r->gone)
+            return MHD_NO;
+        return r->response ? send_answer(r) : MHD_YES;
     }
     if (*size > 0)
         return take_body(r, upload, size);
@@ -355,7 +405,7 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char
 
 static void request_free(struct request *r, bool gone)
 {
-    gone = gone || r->gone;
+    gone = (gone || r->gone) && !r->early;
     drop(r);
     loop_forget(&r->d->loop, &r->watch);
     admit_over(r);

@@ -37,6 +37,7 @@ enum route_flag {
     ROUTE_OPEN = 1 << 0,    /* needs no token */
     ROUTE_UNBOUND = 1 << 1, /* does not count as a request in flight: health, metrics */
     ROUTE_LARGE = 1 << 2,   /* BODY_JSON: the content of a file may be in it */
+    ROUTE_REMOVES = 1 << 3, /* makes room: done also when the disk is full */
 };
 
 struct route {
@@ -99,6 +100,11 @@ struct request {
     /* the answer */
     struct MHD_Response *response;
     unsigned status;
+    const char *text; /* its body, if it is whole: the response's */
+    size_t text_size;
+    uint64_t answered_us; /* when it was there */
+    bool early;           /* it was sent while the body still came: see early.h */
+    bool asking;    /* the handler looks at the target before the client is told to send (Expect) */
     size_t piece;   /* of a stream, asked for at once; 0: the default */
     bool streaming; /* the answer is given by `read` */
     bool suspended;
@@ -129,6 +135,9 @@ void request_wake(struct request *r);
 const char *request_header(struct request *r, const char *name);
 /* True if the client would rather have this type than the default one. */
 bool request_accepts(struct request *r, const char *type);
+/* True: the client waits to be told before it sends the body. It is told after the next
+ * request_wake, or answered without. For handlers of BODY_STREAM. */
+bool request_ask(struct request *r);
 
 /* {"error":{...}} */
 void error_json(struct cay_buf *out, const struct request *r, const struct cay_error *err);
@@ -144,6 +153,8 @@ int request_full_id(const struct request *r, const char *name, char out[CAY_MAX_
 /* Nobody waits for it any more: what it holds is given back, and its connection wakes up. */
 void request_abandon(struct request *r);
 bool request_crawls(const struct request *r);
+/* Time has passed. False: its connection is to be cut. */
+bool request_tick(struct request *r);
 enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *size, void **state);

@@ -6,6 +6,8 @@
 #include "base/util.h"
 #include "daemon/jobs.h"
 #include "daemon/journal.h"
+#include "daemon/known.h"
+#include "daemon/log.h"
 #include "sandbox/record.h"
 
 #include <dirent.h>
@@ -21,6 +23,16 @@
 #define LOOK_US 500000
 #define LOOK_SLICES 8
 
+/* What the audit log says of it. */
+enum told {
+    TOLD_NOT,
+    TOLD_THERE,
+    TOLD_ENDED,
+};
+
+static const char without_made[] = "made without the daemon";
+static const char without_removed[] = "removed without the daemon";
+
 struct entry {
     struct entry *next;
     struct tenant *tenant;
@@ -30,7 +42,10 @@ struct entry {
     unsigned makers; /* creates at work on it: until one succeeds, its directory is no news */
     bool made;       /* one of them has */
     bool leaving;    /* being removed by a client, who will be noted for it */
-    bool suspect;    /* a job looks whether it still lives, or removes its record */
+    bool vanished;   /* and nothing of it is left */
+    bool parted;     /* it was removed, and told to be, while it still had makers */
+    enum told told;
+    bool suspect; /* a job looks whether it still lives, or removes its record */
     uint64_t ended_ms;
     char id[CAY_MAX_ID];
 };
@@ -41,11 +56,12 @@ struct roster {
     size_t n;
     struct tenant *tenants;
     size_t n_tenants;
-    struct watch watch; /* inotify */
+    struct watch watch;
+    int fd; /* inotify */
     int run_watch, ended_watch;
-    uint64_t quiet_ms; /* what ended before this has been told by the daemon before us */
     struct timer look;
     size_t slice;
+    bool rescan; /* a scan failed, and is to be done again */
 };
 
 /* ---- tenants --------------------------------------------------------------------------------- */
@@ -174,6 +190,21 @@ static void drop(struct roster *roster, struct entry **at)
     free(entry);
 }
 
+/* It takes of its tenant's again: somebody makes it anew, or tries to. */
+static void revive(struct roster *roster, struct entry *entry)
+{
+    struct tenant *owner = entry->tenant;
+    if (!entry->ended)
+        return;
+    entry->ended = false;
+    owner->ended--;
+    owner->sandboxes++;
+    owner->memory += entry->memory;
+    owner->cpus += entry->cpus;
+    owner->disk += entry->disk;
+    roster->n++;
+}
+
 /* What was a sandbox is now the record of one. */
 static void mark_ended(struct roster *roster, struct entry *entry)
 {
@@ -245,6 +276,14 @@ static void count(struct entry *entry, uint64_t memory, uint64_t cpus, uint64_t 
     entry->disk = disk;
 }
 
+/* Of one that is there. Should it go meanwhile and come again, that is no news to us. */
+static void hold(struct entry *entry, bool *held)
+{
+    entry->makers++;
+    entry->made = true;
+    *held = true;
+}
+
 int roster_reserve(struct daemon *d, const char *tenant, const char *id,
                    const struct cay_spec *spec, bool *held, struct operator_refusal *why,
                    struct cay_error *err)
@@ -256,8 +295,10 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     struct entry *there = *at;
     if (there && there->leaving)
         return cay_fail(err, CAY_E_UNAVAILABLE, "'%s' is being removed; try again", id);
-    if (there && !there->ended && !there->makers)
-        return 0; /* it is there, and counted */
+    if (there && !there->ended && !there->makers) {
+        hold(there, held); /* it is there, and counted */
+        return 0;
+    }
     /* Several may be at work on one id, with different specs: room for the largest is held. */
     const struct entry *shared = there && there->makers ? there : NULL;
     const struct {
@@ -276,8 +317,10 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
             return -1;
     if (check_rate(d->policy, owner, why, err) < 0)
         return -1;
-    if (there && there->ended)
-        return 0; /* its record is in the way, and the engine will say so */
+    if (there && there->ended) {
+        hold(there, held); /* its record is in the way, and the engine will say so */
+        return 0;
+    }
     struct entry *entry = there ? there : add(d->roster, id, spec);
     if (!entry)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
@@ -288,18 +331,87 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     return 0;
 }
 
+static void was_removed(struct roster *roster, struct entry **at);
+
 void roster_leaving(struct roster *roster, const char *id, bool leaving)
 {
-    struct entry *entry = *find(roster, id);
-    if (entry)
-        entry->leaving = leaving;
+    struct entry **at = find(roster, id);
+    if (!*at)
+        return;
+    (*at)->leaving = leaving;
+    if (!leaving && (*at)->vanished)
+        was_removed(roster, at);
 }
 
 void roster_removed(struct roster *roster, const char *id)
 {
     struct entry **at = find(roster, id);
-    if (*at && settled(*at))
+    if (!*at)
+        return;
+    (*at)->told = TOLD_NOT;
+    (*at)->leaving = (*at)->vanished = false;
+    if (!(*at)->makers) {
         drop(roster, at);
+        return;
+    }
+    revive(roster, *at);
+    (*at)->made = false;
+    (*at)->parted = true;
+}
+
+/* ---- what the log has to say ----------------------------------------------------------------- */
+
+static void tell_made(struct roster *roster, struct entry *entry)
+{
+    if (journal_engine(roster->d, AUDIT_CREATE, entry->id,
+                       &(struct audit_detail){.reason = without_made}, entry->labels) == 0)
+        entry->told = TOLD_THERE;
+}
+
+static void tell_removed(struct roster *roster, struct entry *entry)
+{
+    if (entry->told != TOLD_NOT)
+        journal_engine(roster->d, AUDIT_DELETE, entry->id,
+                       &(struct audit_detail){.reason = without_removed}, entry->labels);
+    entry->told = TOLD_NOT;
+}
+
+static bool runs(const struct roster *roster, const char *id)
+{
+    return faccessat(roster->d->cay->run, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+bool roster_news(struct roster *roster, const char *id, bool existed)
+{
+    struct entry *entry = *find(roster, id);
+    bool parted = entry && entry->parted;
+    if (!entry)
+        return true;
+    entry->parted = false;
+    if (parted && !runs(roster, id))
+        return false; /* that it was made has been told with its end */
+    if (!existed) {
+        /* What was there before went, and inotify has yet to say so. */
+        tell_removed(roster, entry);
+        revive(roster, entry);
+    }
+    return entry->told == TOLD_NOT;
+}
+
+void roster_told(struct roster *roster, const char *id)
+{
+    struct entry *entry = add_found(roster, id);
+    if (entry)
+        entry->told = TOLD_THERE;
+}
+
+bool roster_parting(struct roster *roster, const char *id)
+{
+    struct entry *entry = *find(roster, id);
+    /* It goes before its maker could tell that it was made. */
+    if (entry && entry->told == TOLD_NOT && entry->makers)
+        tell_made(roster, entry);
+    return entry && entry->told != TOLD_NOT;
 }
 
 void roster_confirm(struct roster *roster, const char *id, const struct cay_spec *spec)
@@ -308,7 +420,7 @@ void roster_confirm(struct roster *roster, const char *id, const struct cay_spec
     if (!entry || !entry->makers)
         return;
     entry->makers--;
-    if (spec) {
+    if (spec && !entry->ended) {
         count(entry, spec->memory, spec->cpus, spec->disk);
         free_labels(entry->labels);
         entry->labels = copy_labels(spec->labels);
@@ -319,8 +431,10 @@ void roster_confirm(struct roster *roster, const char *id, const struct cay_spec
 void roster_cancel(struct roster *roster, const char *id)
 {
     struct entry **at = find(roster, id);
-    if (*at && (*at)->makers && --(*at)->makers == 0 && !(*at)->made)
+    if (*at && (*at)->makers && --(*at)->makers == 0 && !(*at)->made) {
+        tell_removed(roster, *at);
         drop(roster, at);
+    }
 }
 
 char *const *roster_labels(struct roster *roster, const char *id)
@@ -348,36 +462,53 @@ size_t roster_count(const struct roster *roster)
 /* Nothing is left of it. A client of ours has that noted itself. */
 static void was_removed(struct roster *roster, struct entry **at)
 {
-    if (!(*at)->leaving)
-        journal_engine(roster->d, AUDIT_DELETE, (*at)->id,
-                       &(struct audit_detail){.reason = "removed without the daemon"},
-                       (*at)->labels);
-    drop(roster, at);
+    struct entry *entry = *at;
+    if (entry->leaving) {
+        entry->vanished = true;
+        return;
+    }
+    tell_removed(roster, entry);
+    if (!entry->makers) {
+        drop(roster, at);
+        return;
+    }
+    revive(roster, entry);
+    entry->made = entry->vanished = false;
 }
 
-/* It has ended, and its record says how; or it left none. `after_ms`: earlier ends are no news. */
-static void has_ended(struct roster *roster, struct entry **at, uint64_t after_ms)
+/* It has ended, and its record says how; or it left none. */
+static void has_ended(struct roster *roster, struct entry **at)
 {
     struct daemon *d = roster->d;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
+    struct cay_error why = {0};
     autofd int dir = home_open(d->cay->sandboxes, (*at)->id);
-    if (dir < 0 || record_read_at(dir, "status", &buf, NULL) < 0 ||
-        status_decode(buf.data, buf.size, &status, NULL) < 0) {
-        if (dir < 0)
+    if (dir < 0) {
+        /* Short of descriptors, say: the round looks again. */
+        if (home_absent(errno))
             was_removed(roster, at);
-        else
+        return;
+    }
+    if (record_read_at(dir, "status", &buf, &why) < 0 ||
+        status_decode(buf.data, buf.size, &status, &why) < 0) {
+        if (why.code == CAY_E_NOT_FOUND || why.code == CAY_E_INVALID)
             mark_ended(roster, *at); /* its record is damaged, and is still there */
         return;
     }
+    /* Its end could not be written down, or the host restarted: this is how it was born. */
+    bool unwritten = status.state < CAY_STATE_EXITED;
     mark_ended(roster, *at);
-    (*at)->ended_ms = status.ended_ms;
-    if (status.ended_ms <= after_ms)
+    if (!unwritten)
+        (*at)->ended_ms = status.ended_ms;
+    if ((*at)->told != TOLD_THERE)
         return;
-    const struct audit_detail detail = {.state = cay_state_name((enum cay_state)status.state),
-                                        .reason = status.reason};
+    const struct audit_detail detail = {
+        .state = cay_state_name(unwritten ? CAY_STATE_LOST : (enum cay_state)status.state),
+        .reason = unwritten ? "its end could not be written down" : status.reason};
     d->metrics.ended++;
-    journal_engine(d, AUDIT_ENDED, (*at)->id, &detail, (char *const *)status.labels);
+    if (journal_engine(d, AUDIT_ENDED, (*at)->id, &detail, (char *const *)status.labels) == 0)
+        (*at)->told = TOLD_ENDED;
 }
 
 static void on_run(struct roster *roster, const struct inotify_event *event)
@@ -387,11 +518,9 @@ static void on_run(struct roster *roster, const struct inotify_event *event)
         struct entry *entry =
             !*at && (event->mask & IN_ISDIR) ? add_found(roster, event->name) : NULL;
         if (entry)
-            journal_engine(roster->d, AUDIT_CREATE, event->name,
-                           &(struct audit_detail){.reason = "made without the daemon"},
-                           entry->labels);
-    } else if (*at && settled(*at) && !(*at)->ended) {
-        has_ended(roster, at, 0);
+            tell_made(roster, entry);
+    } else if (*at && settled(*at) && !(*at)->ended && !runs(roster, event->name)) {
+        has_ended(roster, at);
     }
 }
 
@@ -406,7 +535,7 @@ static void on_event(struct roster *roster, const struct inotify_event *event)
         was_removed(roster, at);
 }
 
-static void scan(struct roster *roster);
+static void scan_again(struct roster *roster);
 
 static void on_inotify(struct watch *watch, uint32_t events)
 {
@@ -417,7 +546,7 @@ static void on_inotify(struct watch *watch, uint32_t events)
     for (char *at = buffer; n > 0 && at < buffer + n;) {
         const struct inotify_event *event = (const void *)at;
         if (event->mask & IN_Q_OVERFLOW)
-            scan(roster); /* events were lost: look at everything */
+            scan_again(roster);
         else
             on_event(roster, event);
         at += sizeof(*event) + event->len;
@@ -436,7 +565,7 @@ struct look {
 static void look_work(struct job *job)
 {
     struct look *look = container_of(job, struct look, job);
-    sandbox_life(look->d->cay, look->id);
+    (void)sandbox_life(look->d->cay, look->id, NULL);
 }
 
 /* The sweep removed its run directory, and inotify tells. If it could not, look again. */
@@ -448,9 +577,8 @@ static void look_done(struct job *job)
     if (*at)
         (*at)->suspect = false;
     /* It may have gone before we knew that it was made: then inotify has told it already. */
-    if (*at && settled(*at) && !(*at)->ended &&
-        faccessat(look->d->cay->run, look->id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-        has_ended(roster, at, 0);
+    if (*at && settled(*at) && !(*at)->ended && !runs(roster, look->id))
+        has_ended(roster, at);
     look->d->metrics.sweeps++;
     free(look);
 }
@@ -495,13 +623,17 @@ static void forget_done(struct job *job)
     struct look *look = container_of(job, struct look, job);
     struct roster *roster = look->d->roster;
     struct entry **at = find(roster, look->id);
-    if (!look->failed)
-        journal_engine(look->d, AUDIT_DELETE, look->id,
-                       &(struct audit_detail){.reason = "it ended long ago (keep_ended)"}, NULL);
-    if (*at && (*at)->ended && !look->failed)
-        drop(roster, at);
-    else if (*at)
-        (*at)->suspect = (*at)->leaving = false;
+    if (*at)
+        (*at)->suspect = false;
+    if (look->failed) {
+        roster_leaving(roster, look->id, false);
+    } else {
+        if (roster_parting(roster, look->id))
+            journal_engine(look->d, AUDIT_DELETE, look->id,
+                           &(struct audit_detail){.reason = "it ended long ago (keep_ended)"},
+                           NULL);
+        roster_removed(roster, look->id);
+    }
     free(look);
 }
 
@@ -520,6 +652,8 @@ static void forget_old(struct roster *roster, struct entry *entry)
 static void on_look(struct timer *timer)
 {
     struct roster *roster = container_of(timer, struct roster, look);
+    if (roster->rescan)
+        scan_again(roster);
     roster->slice = (roster->slice + 1) % LOOK_SLICES;
     for (size_t i = roster->slice; i < BUCKETS; i += LOOK_SLICES)
         for (struct entry *entry = roster->buckets[i]; entry; entry = entry->next) {
@@ -531,33 +665,149 @@ static void on_look(struct timer *timer)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void scan_dir(struct roster *roster, int dir, bool ended)
+/* What the log knew before the directories were looked at. */
+struct before {
+    struct known *known;
+    bool whole; /* what it does not know is news */
+};
+
+/* One that is there and was not in the roster: what of it is in the log? */
+static void compare(struct roster *roster, struct entry *entry, const struct before *before,
+                    bool ended)
 {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e; stream && (e = readdir(stream));) {
-        if (!is_ours(e->d_name) || e->d_type == DT_SOCK)
-            continue;
-        bool known = *find(roster, e->d_name);
-        struct entry *entry = add_found(roster, e->d_name);
-        /* One that has a run directory lives, or is looked at and swept. */
-        if (entry && ended && !known)
-            has_ended(roster, find(roster, e->d_name), roster->quiet_ms);
+    const struct known_id *known = known_find(before->known, entry->id);
+    entry->told = known && known->ended ? TOLD_ENDED : TOLD_THERE;
+    if (!known && !before->whole) {
+        entry->told = ended ? TOLD_ENDED : TOLD_THERE;
+        return;
     }
-    if (stream)
-        closedir(stream);
+    if (known && known->ended && !ended)
+        tell_removed(roster, entry); /* this is another one of that name */
+    if (!known || entry->told == TOLD_NOT) {
+        entry->told = TOLD_NOT;
+        tell_made(roster, entry);
+    }
 }
 
-static void scan(struct roster *roster)
+static int scan_dir(struct roster *roster, int dir, bool ended, const struct before *before)
 {
+    autofd int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    if (!stream)
+        return -1;
+    steal_fd(&fd);
+    errno = 0;
+    for (struct dirent *e; (e = readdir(stream)); errno = 0) {
+        if (!is_ours(e->d_name) || e->d_type == DT_SOCK)
+            continue;
+        struct entry *entry = *find(roster, e->d_name);
+        /* One that has a run directory lives, or is looked at and swept. */
+        if (!entry && (entry = add_found(roster, e->d_name))) {
+            compare(roster, entry, before, ended);
+            if (ended)
+                has_ended(roster, find(roster, e->d_name));
+        }
+        struct known_id *known = known_find(before->known, e->d_name);
+        if (known)
+            known->found = true;
+    }
+    int failed = errno ? -1 : 0;
+    closedir(stream);
+    return failed;
+}
+
+static void tell_missing(struct known_id *id, void *data)
+{
+    struct roster *roster = data;
+    if (!id->found)
+        journal_engine(roster->d, AUDIT_DELETE, id->id,
+                       &(struct audit_detail){.reason = without_removed}, NULL);
+}
+
+/* Everything that is there and was not told, and that was told and is not there. */
+static int scan(struct roster *roster, const struct before *before)
+{
+    roster->rescan = scan_dir(roster, roster->d->cay->run, false, before) < 0 ||
+                     scan_dir(roster, roster->d->cay->sandboxes, true, before) < 0;
+    if (roster->rescan)
+        return -1;
+    known_each(before->known, tell_missing, roster);
+    return 0;
+}
+
+static struct known *known_now(const struct roster *roster)
+{
+    struct known *known = known_new();
+    for (size_t i = 0; known && i < BUCKETS; i++)
+        for (const struct entry *entry = roster->buckets[i]; entry; entry = entry->next)
+            if (entry->told != TOLD_NOT &&
+                !known_add(known, entry->id, entry->told == TOLD_ENDED)) {
+                known_free(known);
+                return NULL;
+            }
+    return known;
+}
+
+/* Events of inotify were lost: look at everything. */
+static void scan_again(struct roster *roster)
+{
+    struct before before = {.known = known_now(roster), .whole = true};
+    if (!before.known)
+        return;
     for (size_t i = 0; i < BUCKETS; i++)
-        for (struct entry **at = &roster->buckets[i]; *at;)
-            if (settled(*at) && ((*at)->ended || !sandbox_kept(roster->d->cay, (*at)->id)))
+        for (struct entry **at = &roster->buckets[i]; *at;) {
+            struct known_id *known = known_find(before.known, (*at)->id);
+            bool dead = (*at)->ended || !sandbox_kept(roster->d->cay, (*at)->id);
+            if (settled(*at) && !(*at)->makers && !(*at)->leaving && dead) {
                 drop(roster, at);
-            else
-                at = &(*at)->next;
-    scan_dir(roster, roster->d->cay->run, false);
-    scan_dir(roster, roster->d->cay->sandboxes, true);
+                continue;
+            }
+            /* Who makes or removes it tells what becomes of it. */
+            if (known && ((*at)->makers || (*at)->leaving))
+                known->found = true;
+            at = &(*at)->next;
+        }
+    if (scan(roster, &before) < 0)
+        log_event(LOG_WARNING, "the sandboxes cannot be listed; trying again", "error",
+                  strerror(errno));
+    known_free(before.known);
+}
+
+static void save_known(struct roster *roster)
+{
+    const char *dir = journal_dir(roster->d->journal);
+    struct known *known = dir ? known_now(roster) : NULL;
+    if (known && known_save(known, dir, journal_last(roster->d->journal)) < 0)
+        log_event(LOG_WARNING, "cannot write what the audit log knows; the next start reads it",
+                  "error", strerror(errno));
+    known_free(known);
+}
+
+/* At the start: what the daemon before us had no time to write down, and what happened since. */
+static int scan_first(struct roster *roster, struct cay_error *err)
+{
+    const char *dir = journal_dir(roster->d->journal);
+    struct before before = {.known = known_new()};
+    struct cay_error why;
+    if (!before.known)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    if (dir &&
+        known_load(before.known, dir, journal_last(roster->d->journal), &before.whole, &why) < 0) {
+        log_event(LOG_WARNING, "the audit log cannot be compared with the sandboxes", "error",
+                  why.text);
+        known_free(before.known);
+        before = (struct before){.known = known_new()};
+        if (!before.known)
+            return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    }
+    int scanned = scan(roster, &before);
+    int eno = errno;
+    known_free(before.known);
+    if (scanned < 0)
+        return cay_fail_errno(err, eno, "cannot list the sandboxes in %s",
+                              roster->d->cay->run_path);
+    save_known(roster);
+    return 0;
 }
 
 static int watch_dir(int inotify, int dir, uint32_t mask)
@@ -581,17 +831,15 @@ int roster_open(struct daemon *d, struct roster **out, struct cay_error *err)
     /* First the watch, then the look: nothing falls between the two. */
     roster->run_watch = watch_dir(fd, d->cay->run, IN_CREATE | IN_DELETE);
     roster->ended_watch = watch_dir(fd, d->cay->sandboxes, IN_DELETE);
-    if (roster->run_watch < 0 || roster->ended_watch < 0 ||
-        loop_watch(&d->loop, &roster->watch, fd, EPOLLIN) < 0) {
+    if (roster->run_watch < 0 || roster->ended_watch < 0) {
         free(roster);
         return cay_fail_errno(err, errno, "cannot watch the run directory");
     }
-    steal_fd(&fd);
-    uint64_t before = journal_before_ms(d->journal);
-    roster->quiet_ms = before ? before : UINT64_MAX;
+    roster->fd = steal_fd(&fd);
+    loop_watch(&d->loop, &roster->watch, roster->fd, EPOLLIN);
     d->roster = roster; /* entries of the journal look for labels in it */
-    scan(roster);
-    roster->quiet_ms = UINT64_MAX;
+    if (scan_first(roster, err) < 0)
+        return -1; /* closed with the other parts */
     timer_set(&d->loop, &roster->look, cay_now_us() + LOOK_US);
     *out = roster;
     return 0;
@@ -601,7 +849,8 @@ void roster_close(struct roster *roster)
 {
     if (!roster)
         return;
-    int fd = roster->watch.fd;
+    int fd = roster->fd;
+    save_known(roster);
     loop_forget(&roster->d->loop, &roster->watch);
     timer_clear(&roster->d->loop, &roster->look);
     close_fd(&fd);

@@ -40,6 +40,10 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
                    struct cay_error *err);
 /* It is there; `spec` is what it was made from, NULL: it was there before. */
 void roster_confirm(struct roster *roster, const char *id, const struct cay_spec *spec);
+/* A create came to its end: whether that is an event, as it was not told yet. What has to be told
+ * before it is told here. Before roster_confirm; and if it was written down, roster_told. */
+bool roster_news(struct roster *roster, const char *id, bool existed);
+void roster_told(struct roster *roster, const char *id);
 /* It was not made after all. */
 void roster_cancel(struct roster *roster, const char *id);
 
@@ -47,6 +51,8 @@ void roster_cancel(struct roster *roster, const char *id);
 void roster_suspect(struct roster *roster, const char *id);
 /* A client removes it, and notes that itself. */
 void roster_leaving(struct roster *roster, const char *id, bool leaving);
+/* Its removal by a client is about to be noted: whether that is an event. */
+bool roster_parting(struct roster *roster, const char *id);
 /* It was removed, record and all: nobody need wait until that is noticed. */
 void roster_removed(struct roster *roster, const char *id);
 /* Labels of one that lives; NULL: none known. Borrowed until the next turn of the loop. */

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 
 #define MAX_LISTENERS 16
 #define BACKLOG 1024
@@ -28,6 +29,9 @@
 /* From the end of a request to the headers of the next: also what a slow first line may take. */
 #define QUIET_US 30000000
 #define TICK_US 1000000
+/* A second, for a socket that is about to be nobody's. */
+#define SERVED_TRIES 100
+#define SERVED_PAUSE_NS 10000000
 /* Ticks between two looks whether tokens are still good. */
 #define TOKEN_TICKS 5
 
@@ -50,6 +54,8 @@ struct server {
     struct timer tick;
     uint64_t ticks;
     char socket_path[108]; /* ours to remove; empty: not */
+    dev_t socket_dev;      /* while it is this one */
+    ino_t socket_ino;
 };
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -131,7 +137,7 @@ static void on_tick(struct timer *timer)
     uint64_t now = cay_now_us();
     for (struct connection *c = server->connections; c; c = c->next)
         if (!c->cut && (c->quiet_since_us ? now - c->quiet_since_us > QUIET_US
-                                          : c->request && request_crawls(c->request)))
+                                          : c->request && !request_tick(c->request)))
             connection_cut(c);
     if (++server->ticks % TOKEN_TICKS == 0)
         check_tokens(server);
@@ -200,8 +206,9 @@ static int start_mhd(struct server *server, struct listener *listener, struct ca
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     listener->watch = (struct watch){.fd = -1, .ready = on_ready};
     listener->timer.fire = on_timer;
-    if (!info || loop_watch(&d->loop, &listener->watch, info->epoll_fd, EPOLLIN) < 0)
-        return cay_fail_errno(err, errno, "cannot watch the HTTP server");
+    if (!info)
+        return cay_fail(err, CAY_E_INTERNAL, "cannot watch the HTTP server");
+    loop_watch(&d->loop, &listener->watch, info->epoll_fd, EPOLLIN);
     return 0;
 }
 
@@ -217,25 +224,75 @@ static struct listener *add_listener(struct server *server, int fd, bool local)
     return listener;
 }
 
+/* The socket of that name is ours, as long as it is this one. */
+static void own_socket(struct server *server, const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0)
+        return;
+    snprintf(server->socket_path, sizeof(server->socket_path), "%s", path);
+    server->socket_dev = st.st_dev;
+    server->socket_ino = st.st_ino;
+}
+
+static void remove_socket(const struct server *server)
+{
+    struct stat st;
+    if (server->socket_path[0] && lstat(server->socket_path, &st) == 0 &&
+        st.st_dev == server->socket_dev && st.st_ino == server->socket_ino)
+        unlink(server->socket_path);
+}
+
+/* Whether somebody listens there. A daemon that was killed may leave its socket for a moment to a
+ * child that is about to become another program. */
+static bool is_served(const struct sockaddr_un *address)
+{
+    for (int i = 0; i < SERVED_TRIES; i++) {
+        autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
+            errno != EAGAIN)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = SERVED_PAUSE_NS}, NULL);
+    }
+    return true;
+}
+
+/* A socket that nobody listens on was left by a daemon that is dead. Anything else is not ours to
+ * remove. */
+static int make_way(const struct sockaddr_un *address, struct cay_error *err)
+{
+    const char *path = address->sun_path;
+    struct stat st;
+    if (lstat(path, &st) < 0) {
+        if (errno == ENOENT)
+            return 0;
+        return cay_fail_errno(err, errno, "cannot look at %s", path);
+    }
+    if (S_ISSOCK(st.st_mode) && is_served(address))
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "another program listens on %s; stop it, or give this one another 'listen'",
+                        path);
+    if (!S_ISSOCK(st.st_mode) || (unlink(path) < 0 && errno != ENOENT))
+        return cay_fail(err, CAY_E_CONFLICT, "%s is in the way and is no socket of ours", path);
+    return 0;
+}
+
 static int listen_unix(struct server *server, const char *path, struct cay_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat st;
     if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path))
         return cay_fail(err, CAY_E_INVALID, "the socket '%s' is no absolute path, or too long",
                         path);
     memcpy(address.sun_path, path, strlen(path));
-    /* A socket that is there belongs to a daemon that is dead: we hold the state's lock. Anything
-     * else is not ours to remove. */
-    if (lstat(path, &st) == 0 && (!S_ISSOCK(st.st_mode) || unlink(path) < 0))
-        return cay_fail(err, CAY_E_CONFLICT, "%s is in the way and is no socket of ours", path);
+    if (make_way(&address, err) < 0)
+        return -1;
     autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     mode_t old = umask(0177);
     int bound = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&address, sizeof(address));
     umask(old);
     if (bound < 0 || listen(fd, BACKLOG) < 0)
         return cay_fail_errno(err, errno, "cannot listen on %s", path);
-    snprintf(server->socket_path, sizeof(server->socket_path), "%s", path);
+    own_socket(server, path);
     if (!add_listener(server, fd, true))
         return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
     steal_fd(&fd);
@@ -321,7 +378,7 @@ static int take_activated(struct server *server, struct cay_error *err)
     }
     const char *own = getenv(SERVER_OWN_SOCKET);
     if (own)
-        snprintf(server->socket_path, sizeof(server->socket_path), "%s", own);
+        own_socket(server, own);
     unsetenv(SERVER_OWN_SOCKET);
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
@@ -502,8 +559,8 @@ void server_close(struct server *server)
             MHD_stop_daemon(listener->mhd);
     }
     timer_clear(&server->d->loop, &server->tick);
-    if (server->socket_path[0] && !server->d->upgrade)
-        unlink(server->socket_path);
+    if (!server->d->upgrade)
+        remove_socket(server);
     free(server->cert);
     free(server->key);
     free(server);

@@ -412,7 +412,7 @@ void terminal_attach(struct request *r)
     if (result == 0)
         result = handshake(r, accept, &err);
     if (result == 0)
-        result = journal_ready(r->d, &err);
+        result = journal_ready(r->d, false, &err);
     if (result == 0 && !(t = calloc(1, sizeof(*t))))
         result = cay_fail(&err, CAY_E_NO_SPACE, "out of memory");
     if (result < 0) {

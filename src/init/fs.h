@@ -47,7 +47,8 @@ int fs_make_dirs(const char *path, mode_t mode, struct cay_error *err);
 int fs_split(const char *path, char **dir, const char **name, struct cay_error *err);
 /* A link's target, owned; NULL if it cannot be read. */
 char *fs_read_link(int dir, const char *name);
-/* Copies the rest of a file; -1 with errno. */
+/* Copies the rest of a file, until the caller is gone; without a worker to the end. -1 with errno.
+ */
 int fs_copy_bytes(struct worker *worker, int from, int to);
 
 typedef int fs_op(struct worker *worker, const struct msg *msg, struct cay_error *err);
@@ -59,6 +60,9 @@ fs_op fs_watch;                           /* fs_watch.c */
 fs_op fs_tar_out;                         /* fs_tar.c */
 fs_op fs_tar_in;                          /* fs_untar.c */
 
+/* fs_write.c: a file that is a mount of its own cannot be renamed over: its content is replaced in
+ * place by that of `fd`, or stays what it was. -1 with errno. */
+int fs_overwrite(struct worker *worker, int fd, int dir, const char *name);
 /* fs_move.c: removes whatever `name` in `dir` is. */
 int fs_remove_at(struct worker *worker, int dir, const char *name, const char *shown,
                  struct cay_error *err);

@@ -133,8 +133,10 @@ static int search_file(struct grep *grep, struct source *source, struct cay_erro
         ssize_t n = read(source->fd, grep->buffer + have, CAY_MAX_LINE - have);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
-            break; /* what cannot be read is left out */
+        if (n < 0)
+            return cay_fail_errno(err, errno, "cannot read '%s'", source->path);
+        if (n == 0)
+            break;
         if (first && memchr(grep->buffer, 0, CAY_MIN((size_t)n, (size_t)BINARY_CHECK)))
             return 0;
         first = false;
@@ -179,13 +181,18 @@ static int search_tree(struct grep *grep, int top, struct cay_error *err)
         if (!S_ISREG(item.st.st_mode) || (glob && *glob && !glob_match_path(glob, item.path)))
             continue;
         struct cay_error skipped = {0};
-        if (search_at(grep, item.dir, item.name, item.path, &skipped) < 0 &&
-            skipped.code == CAY_E_GONE) {
+        if (search_at(grep, item.dir, item.name, item.path, &skipped) == 0 ||
+            skipped.code == CAY_E_NOT_FOUND)
+            continue;
+        if (skipped.code == CAY_E_GONE) {
             *err = skipped;
             return -1;
         }
+        walk_miss(&walk, &skipped);
     }
-    return grep->left ? more : 0;
+    if (more < 0 || grep->msg->flags & MSG_F_LENIENT)
+        return more < 0 ? -1 : 0;
+    return walk_verdict(&walk, err);
 }
 
 int fs_grep(struct worker *worker, const struct msg *msg, struct cay_error *err)

@@ -25,9 +25,8 @@ static int send_entry(struct worker *worker, int dir, const char *name, const ch
         .uid = st->st_uid,
         .gid = st->st_gid,
         .size = (uint64_t)st->st_size,
-        .mtime_ns = st->st_mtim.tv_sec < 0 ? 0
-                                           : (uint64_t)st->st_mtim.tv_sec * 1000000000u +
-                                                 (uint64_t)st->st_mtim.tv_nsec,
+        /* before 1970 it is negative, as a two's complement */
+        .mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec,
         .inode = st->st_ino,
         .links = st->st_nlink,
     };
@@ -76,6 +75,13 @@ int fs_stat(struct worker *worker, const struct msg *msg, struct cay_error *err)
     return send_entry(worker, AT_FDCWD, msg->path, msg->path, &st, err);
 }
 
+/* All that could be read has been sent; what could not be is the answer's end. */
+static int end_walk(const struct walk *walk, const struct msg *msg, int result,
+                    struct cay_error *err)
+{
+    return result < 0 || msg->flags & MSG_F_LENIENT ? result : walk_verdict(walk, err);
+}
+
 int fs_list(struct worker *worker, const struct msg *msg, struct cay_error *err)
 {
     autowalk struct walk walk = {0};
@@ -91,7 +97,7 @@ int fs_list(struct worker *worker, const struct msg *msg, struct cay_error *err)
         if (send_entry(worker, item.dir, item.name, item.path, &item.st, err) < 0)
             return -1;
     }
-    return left ? more : 0;
+    return end_walk(&walk, msg, left ? more : 0, err);
 }
 
 int fs_find(struct worker *worker, const struct msg *msg, struct cay_error *err)
@@ -111,5 +117,5 @@ int fs_find(struct worker *worker, const struct msg *msg, struct cay_error *err)
         if (send_entry(worker, item.dir, item.name, item.path, &item.st, err) < 0)
             return -1;
     }
-    return left ? more : 0;
+    return end_walk(&walk, msg, left ? more : 0, err);
 }

@@ -146,7 +146,7 @@ int fs_copy_bytes(struct worker *worker, int from, int to)
             continue;
         if (n <= 0)
             return (int)n;
-        if (fs_tick(worker, NULL) < 0) {
+        if (worker && fs_tick(worker, NULL) < 0) {
             errno = EPIPE;
             return -1;
         }

@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "init/sys.h"
-#include "wire/tar.h"
+#include "wire/tar_tree.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,13 +28,18 @@ struct unpacker {
     int parent_fd;             /* the last parent, because neighbours come together; -1: none */
     int fd;                    /* the file being written, -1: none */
     char tmp[FS_TMP_SIZE];
-    struct cay_buf
-        closed; /* directories that shall end without u+rwx: path, then struct closed_dir */
+    struct cay_buf dirs;   /* whose mode and time are set at the end: path, then struct made_dir */
+    struct cay_error lost; /* the first attribute that could not be set */
+    uint64_t n_lost;
 };
 
-struct closed_dir {
+struct made_dir {
     uint32_t mode, size;
+    struct timespec mtime;
 };
+
+/* Of `dirs`. */
+#define MAX_MADE (16u << 20)
 
 static void unpacker_free(struct unpacker **owned)
 {
@@ -46,7 +51,7 @@ static void unpacker_free(struct unpacker **owned)
     close_fd(&un->fd);
     close_fd(&un->parent_fd);
     close_fd(&un->dest);
-    buf_done(&un->closed);
+    buf_done(&un->dirs);
     tar_in_done(&un->tar);
     free(un);
 }
@@ -122,6 +127,24 @@ static const char *enter_parent(struct unpacker *un, const char *path)
     return un->parent_fd < 0 ? NULL : name;
 }
 
+/* Everything else is unpacked first; that this is missing is told at the end. */
+static void lose(struct unpacker *un, const char *what, int eno)
+{
+    if (un->n_lost++ == 0)
+        cay_fail_errno(&un->lost, eno, "unpacked, but cannot set %s of '%s'", what, un->path);
+}
+
+static struct timespec mtime_of(const struct tar_entry *entry)
+{
+    return (struct timespec){.tv_sec = (time_t)entry->mtime, .tv_nsec = (long)entry->mtime_nsec};
+}
+
+static void set_xattrs(struct unpacker *un, int fd)
+{
+    if (tar_xattrs_set(fd, &un->tar.entry) < 0)
+        lose(un, "an attribute", errno);
+}
+
 static mode_t allowed_mode(const struct tar_entry *entry)
 {
     /* Set-id bits only from root to root, as tar does it. */
@@ -142,7 +165,7 @@ static int begin_file(struct unpacker *un, const char *name, struct cay_error *e
     (void)name;
     fs_tmp_name(un->tmp);
     un->fd =
-        openat(un->parent_fd, un->tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        openat(un->parent_fd, un->tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return un->fd < 0 ? fail_entry(un, errno, err) : 0;
 }
 
@@ -156,31 +179,42 @@ static int make_dir(struct unpacker *un, const char *name, struct cay_error *err
     if (fd < 0 && errno == ENOTDIR)
         return cay_fail(err, CAY_E_CONFLICT,
                         "cannot unpack the directory '%s': something else has its name", un->path);
-    if (fd < 0 || set_attributes(fd, entry, mode | 0700) < 0)
-        return fail_entry(un, errno, err);
-    if ((mode & 0700) == 0700)
+    int set = fd < 0 ? -1 : set_attributes(fd, entry, mode | 0700);
+    if (set < 0 && fd >= 0 && errno == EPERM) {
+        lose(un, "the mode", EPERM); /* it was there, and is another's */
         return 0;
-    /* Its content is still to come. Beyond the buffer's maximum the directory simply stays open. */
-    struct closed_dir closed = {mode, (uint32_t)strlen(un->path) + 1};
-    size_t before = un->closed.size;
-    buf_add(&un->closed, un->path, closed.size);
-    if (buf_add(&un->closed, &closed, sizeof(closed)) < 0)
-        un->closed.size = before;
-    return 0;
+    }
+    if (set < 0)
+        return fail_entry(un, errno, err);
+    set_xattrs(un, fd);
+    /* Its content is still to come: its time, and a mode that would be in the way, are set last. */
+    struct made_dir made = {mode, (uint32_t)strlen(un->path) + 1, mtime_of(entry)};
+    if (un->dirs.size + made.size + sizeof(made) > MAX_MADE ||
+        buf_add(&un->dirs, un->path, made.size) < 0) {
+        lose(un, "the mode and time", ENOMEM);
+        return 0;
+    }
+    return buf_add(&un->dirs, &made, sizeof(made)) < 0 ? fail_entry(un, ENOMEM, err) : 0;
 }
 
 /* Children before parents: from the end. */
-static void close_dirs(struct unpacker *un)
+static void finish_dirs(struct unpacker *un)
 {
-    size_t at = un->closed.size;
-    while (at >= sizeof(struct closed_dir)) {
-        struct closed_dir closed;
-        at -= sizeof(closed);
-        memcpy(&closed, un->closed.data + at, sizeof(closed));
-        at -= closed.size;
-        autofd int fd = sys_open_beneath(un->dest, un->closed.data + at, O_RDONLY | O_DIRECTORY, 0);
-        if (fd >= 0)
-            fchmod(fd, closed.mode);
+    size_t at = un->dirs.size;
+    while (at >= sizeof(struct made_dir)) {
+        struct made_dir made;
+        at -= sizeof(made);
+        memcpy(&made, un->dirs.data + at, sizeof(made));
+        at -= made.size;
+        memcpy(un->path, un->dirs.data + at, made.size);
+        autofd int fd = sys_open_beneath(un->dest, un->path, O_RDONLY | O_DIRECTORY, 0);
+        if (fd < 0)
+            continue; /* somebody has removed it */
+        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, made.mtime};
+        if (futimens(fd, times) < 0)
+            lose(un, "the time", errno);
+        if ((made.mode & 0700) != 0700 && fchmod(fd, made.mode) < 0)
+            lose(un, "the mode", errno);
     }
 }
 
@@ -192,12 +226,18 @@ static int make_way(struct unpacker *un, const char *name, struct cay_error *err
     return 0;
 }
 
-static void give_away(struct unpacker *un, const char *name)
+/* Owner (not ours to give: it stays the writer's) and time of a link or fifo. */
+static void dress(struct unpacker *un, const char *name)
 {
     const struct tar_entry *entry = &un->tar.entry;
-    if (geteuid() == 0 && fchownat(un->parent_fd, name, (uid_t)entry->uid, (gid_t)entry->gid,
-                                   AT_SYMLINK_NOFOLLOW) < 0)
-        return; /* not ours to give: it stays the writer's */
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, mtime_of(entry)};
+    int owned = geteuid() ? 0
+                          : fchownat(un->parent_fd, name, (uid_t)entry->uid, (gid_t)entry->gid,
+                                     AT_SYMLINK_NOFOLLOW);
+    if (owned < 0 && errno != EPERM && errno != EINVAL)
+        lose(un, "the owner", errno);
+    if (utimensat(un->parent_fd, name, times, AT_SYMLINK_NOFOLLOW) < 0)
+        lose(un, "the time", errno);
 }
 
 static int make_symlink(struct unpacker *un, const char *name, struct cay_error *err)
@@ -206,7 +246,7 @@ static int make_symlink(struct unpacker *un, const char *name, struct cay_error 
         return -1;
     if (symlinkat(un->tar.entry.link, un->parent_fd, name) < 0)
         return fail_entry(un, errno, err);
-    give_away(un, name);
+    dress(un, name);
     return 0;
 }
 
@@ -214,9 +254,13 @@ static int make_fifo(struct unpacker *un, const char *name, struct cay_error *er
 {
     if (make_way(un, name, err) < 0)
         return -1;
-    if (mkfifoat(un->parent_fd, name, allowed_mode(&un->tar.entry)) < 0)
-        return fail_entry(un, errno, err);
-    give_away(un, name);
+    /* The mode is the archive's word, not the umask's. */
+    mode_t mode = allowed_mode(&un->tar.entry), before = umask(0);
+    int made = mkfifoat(un->parent_fd, name, mode), eno = errno;
+    umask(before);
+    if (made < 0)
+        return fail_entry(un, eno, err);
+    dress(un, name);
     return 0;
 }
 
@@ -276,18 +320,37 @@ static int begin_entry(struct unpacker *un, struct cay_error *err)
                     un->path, entry->type >= 0x20 ? entry->type : '?');
 }
 
+/* An archive without owners (-1, as chown has it) leaves a file that it replaces to its owner. */
+static void keep_owner(struct unpacker *un, const char *name)
+{
+    struct tar_entry *entry = &un->tar.entry;
+    struct stat old;
+    if ((uid_t)entry->uid != (uid_t)-1 || (gid_t)entry->gid != (gid_t)-1 ||
+        fstatat(un->parent_fd, name, &old, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(old.st_mode))
+        return;
+    entry->uid = old.st_uid;
+    entry->gid = old.st_gid;
+}
+
 static int end_entry(struct unpacker *un, struct cay_error *err)
 {
     const struct tar_entry *entry = &un->tar.entry;
-    struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = (time_t)entry->mtime}};
+    struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, mtime_of(entry)};
     if (un->fd < 0)
         return 0;
-    const char *slash = strrchr(un->path, '/');
+    const char *slash = strrchr(un->path, '/'), *name = slash ? slash + 1 : un->path;
+    set_xattrs(un, un->fd);
+    keep_owner(un, name);
     if (set_attributes(un->fd, entry, allowed_mode(entry)) < 0)
         return fail_entry(un, errno, err);
-    futimens(un->fd, times);
-    if (renameat(un->parent_fd, un->tmp, un->parent_fd, slash ? slash + 1 : un->path) < 0)
-        return fail_entry(un, errno, err);
+    if (futimens(un->fd, times) < 0)
+        lose(un, "the time", errno);
+    if (renameat(un->parent_fd, un->tmp, un->parent_fd, name) < 0) {
+        /* A mount of its own: see fs_write.c. */
+        if (errno != EBUSY || fs_overwrite(un->worker, un->fd, un->parent_fd, name) < 0)
+            return fail_entry(un, errno, err);
+        unlinkat(un->parent_fd, un->tmp, 0);
+    }
     close_fd(&un->fd);
     return 0;
 }
@@ -312,6 +375,7 @@ static int feed(struct unpacker *un, const struct wire_bytes *bytes, struct cay_
         case TAR_ENTRY_END:
             result = end_entry(un, err);
             break;
+        case TAR_NOTE:
         case TAR_END:
             break;
         }
@@ -327,11 +391,8 @@ int fs_tar_in(struct worker *worker, const struct msg *msg, struct cay_error *er
     int more;
     if (!un)
         return cay_fail_errno(err, ENOMEM, "cannot unpack");
-    *un = (struct unpacker){.worker = worker,
-                            .dest = -1,
-                            .parent_fd = -1,
-                            .fd = -1,
-                            .closed = CAY_BUF(CAY_MAX_DIR / 32)};
+    *un = (struct unpacker){
+        .worker = worker, .dest = -1, .parent_fd = -1, .fd = -1, .dirs = CAY_BUF(MAX_MADE)};
     tar_in_init(&un->tar);
     if (fs_make_dirs(msg->path, 0755, err) < 0 || (un->dest = fs_open_dir(msg->path, err)) < 0)
         return -1;
@@ -342,6 +403,8 @@ int fs_tar_in(struct worker *worker, const struct msg *msg, struct cay_error *er
         return -1;
     if (!tar_in_complete(&un->tar))
         return cay_fail(err, CAY_E_INVALID, "the archive is cut short");
-    close_dirs(un);
-    return 0;
+    finish_dirs(un);
+    if (un->n_lost)
+        *err = un->lost;
+    return un->n_lost ? -1 : 0;
 }

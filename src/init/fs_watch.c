@@ -2,8 +2,8 @@
 /*
  * Watching for changes with inotify, until the caller hangs up (or says END). New directories are
  * followed as they appear; what was in them before their watch began is told as created, so nothing
- * is missed, at the price of a rare double. A file is watched through its directory, because most
- * writers replace it.
+ * is missed. What inotify then tells of the same is dropped. A file is watched through its
+ * directory, because most writers replace it.
  */
 #include "init/fs.h"
 
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 
 #define EVENTS \
     (IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
@@ -34,7 +35,13 @@ struct watch {
     bool recursive;
     struct followed *list;
     size_t n;
+    struct cay_buf announced; /* paths, each with its NUL, that may still come as events */
 };
+
+/* Of the paths above; beyond it a change may be told twice. */
+#define MAX_ANNOUNCED (1u << 20)
+/* In the place of the first byte of a path that is used up: no path begins so. */
+#define USED '/'
 
 static void watch_done(struct watch *watch)
 {
@@ -43,6 +50,37 @@ static void watch_done(struct watch *watch)
     free(watch->list);
     free(watch->base);
     close_fd(&watch->fd);
+    buf_done(&watch->announced);
+}
+
+static void announce(struct watch *watch, const char *path)
+{
+    size_t size = strlen(path) + 1;
+    if (watch->announced.size + size <= MAX_ANNOUNCED)
+        buf_add(&watch->announced, path, size);
+}
+
+/* Whether `path` was announced; from now on it is not. With `below` also all that is in it. */
+static bool take_announced(struct watch *watch, const char *path, bool below)
+{
+    bool found = false;
+    size_t size = strlen(path);
+    char *at = watch->announced.data, *end = at + watch->announced.size;
+    for (; at < end; at += strlen(at) + 1) {
+        if (strncmp(at, path, size) != 0 || (at[size] && !(below && at[size] == '/')))
+            continue;
+        *at = USED;
+        found = true;
+    }
+    return found;
+}
+
+/* Once inotify has nothing more to tell, what was announced before cannot come as an event. */
+static void forget_announced(struct watch *watch)
+{
+    int pending = 0;
+    if (watch->announced.size && ioctl(watch->fd, FIONREAD, &pending) == 0 && pending == 0)
+        buf_done(&watch->announced);
 }
 
 static int tell(struct watch *watch, char kind, const char *path, struct cay_error *err)
@@ -102,8 +140,8 @@ static int follow(struct watch *watch, const char *path)
     return 0;
 }
 
-/* Follows all directories below `path`; `announce` also tells of everything found there. */
-static int follow_below(struct watch *watch, const char *path, bool announce, struct cay_error *err)
+/* Follows all directories below `path`; `tells` also tells of everything found there. */
+static int follow_below(struct watch *watch, const char *path, bool tells, struct cay_error *err)
 {
     autowalk struct walk walk = {0};
     struct walk_item item;
@@ -117,8 +155,10 @@ static int follow_below(struct watch *watch, const char *path, bool announce, st
         autofree char *below = join(path, item.path);
         if (!below || fs_tick(watch->worker, err) < 0)
             return -1;
-        if (announce && tell(watch, 'c', below, err) < 0)
+        if (tells && tell(watch, 'c', below, err) < 0)
             return -1;
+        if (tells)
+            announce(watch, below);
         if (S_ISDIR(item.st.st_mode) && follow(watch, below) < 0 &&
             (errno == ENOSPC || errno == ENOMEM))
             return cay_fail(err, CAY_E_LIMIT, "too many directories to watch below '%s'",
@@ -178,8 +218,10 @@ static char kind_of(uint32_t mask)
 
 static int on_event(struct watch *watch, const struct inotify_event *event, struct cay_error *err)
 {
-    if (event->mask & IN_Q_OVERFLOW)
+    if (event->mask & IN_Q_OVERFLOW) {
+        buf_done(&watch->announced);
         return tell(watch, 'o', ".", err);
+    }
     struct followed *at = find(watch, event->wd);
     if (!at)
         return 0;
@@ -197,6 +239,11 @@ static int on_event(struct watch *watch, const struct inotify_event *event, stru
     autofree char *path = join(at->path, event->name);
     if (!path)
         return cay_fail_errno(err, ENOMEM, "cannot watch");
+    /* Its directory is followed already, if it is one: that was before its content was read. */
+    bool known = event->mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM) &&
+                 take_announced(watch, path, event->mask & IN_MOVED_FROM);
+    if (known && event->mask & IN_CREATE)
+        return 0;
     if (tell(watch, kind, path, err) < 0)
         return -1;
     if (!watch->recursive || !(event->mask & IN_ISDIR))
@@ -220,6 +267,7 @@ static int read_events(struct watch *watch, struct cay_error *err)
             return -1;
         at += sizeof(*event) + event->len;
     }
+    forget_announced(watch);
     return fs_flush(watch->worker, err);
 }
 
@@ -246,8 +294,11 @@ static int watch_loop(struct watch *watch, struct cay_error *err)
 
 int fs_watch(struct worker *worker, const struct msg *msg, struct cay_error *err)
 {
-    __attribute__((cleanup(watch_done))) struct watch watch = {
-        .worker = worker, .recursive = msg->flags & MSG_F_RECURSIVE, .fd = -1};
+    __attribute__((cleanup(watch_done))) struct watch watch = {.worker = worker,
+                                                               .recursive =
+                                                                   msg->flags & MSG_F_RECURSIVE,
+                                                               .fd = -1,
+                                                               .announced = CAY_BUF(MAX_ANNOUNCED)};
     struct stat st;
     autofree char *path = strdup(msg->path);
     if (!path)

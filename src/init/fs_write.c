@@ -2,7 +2,8 @@
 /*
  * Writing a file: into a new file beside it, then renamed over it, so that a reader sees the old or
  * the new and a lost caller leaves the old. Links are followed to the file they name, as a shell's
- * `>` does.
+ * `>` does. A file that is a mount of its own is the exception: it is written in place, and gets
+ * its old bytes back when that fails.
  */
 #include "init/fs.h"
 
@@ -97,14 +98,62 @@ static int open_tmp(struct upload *up, const char *path, struct cay_error *err)
     return 0;
 }
 
-/* A file that is a mount of its own cannot be renamed over: its content is replaced in place. */
-static int overwrite(struct worker *worker, struct upload *up)
+/* A copy of the old bytes in a file without a name; -1 with errno. */
+static int save_old(struct worker *worker, int dir, int old)
 {
-    autofd int to =
-        openat(up->dir_fd, up->name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (to < 0 || lseek(up->fd, 0, SEEK_SET) < 0)
+    char tmp[FS_TMP_SIZE];
+    fs_tmp_name(tmp);
+    autofd int fd = openat(dir, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
         return -1;
-    return fs_copy_bytes(worker, up->fd, to);
+    unlinkat(dir, tmp, 0);
+    return fs_copy_bytes(worker, old, fd) < 0 ? -1 : steal_fd(&fd);
+}
+
+/* All of `from` becomes all of `to`, which is cut only at the end: what it had of room stays its
+ * own until then, so that the way back needs none. */
+static int put_bytes(struct worker *worker, int from, int to)
+{
+    if (lseek(from, 0, SEEK_SET) < 0 || lseek(to, 0, SEEK_SET) < 0 ||
+        fs_copy_bytes(worker, from, to) < 0)
+        return -1;
+    off_t size = lseek(to, 0, SEEK_CUR);
+    return size < 0 ? -1 : ftruncate(to, size);
+}
+
+/* Whether there is room for the new bytes, as far as the file system can say. -1 with errno. */
+static int reserve(int to, off_t old_size, off_t size)
+{
+    if (size <= old_size || fallocate(to, FALLOC_FL_KEEP_SIZE, 0, size) == 0)
+        return 0;
+    int eno = errno;
+    if (eno != ENOSPC && eno != EDQUOT && eno != EFBIG)
+        return 0;
+    ftruncate(to, old_size); /* gives back what was reserved in part */
+    errno = eno;
+    return -1;
+}
+
+int fs_overwrite(struct worker *worker, int fd, int dir, const char *name)
+{
+    const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    struct stat old, new;
+    autofd int to = openat(dir, name, O_WRONLY | flags);
+    autofd int from = openat(dir, name, O_RDONLY | flags);
+    if (to < 0 || fstat(to, &old) < 0 || fstat(fd, &new) < 0)
+        return -1;
+    /* Who may write it and not read it cannot have it back; room is asked for all the same. */
+    autofd int saved = from < 0 ? -1 : save_old(worker, dir, from);
+    if ((from >= 0 && saved < 0) || reserve(to, old.st_size, new.st_size) < 0)
+        return -1;
+    if (put_bytes(worker, fd, to) == 0)
+        return 0;
+    int eno = errno;
+    ftruncate(to, old.st_size);
+    if (saved >= 0)
+        put_bytes(NULL, saved, to);
+    errno = eno;
+    return -1;
 }
 
 static int commit(struct worker *worker, struct upload *up, mode_t mode)
@@ -115,7 +164,7 @@ static int commit(struct worker *worker, struct upload *up, mode_t mode)
     if (other && fchown(up->fd, up->old.st_uid, up->old.st_gid) < 0 && errno != EPERM &&
         errno != EINVAL)
         return -1;
-    if (mode == 0)
+    if (mode == 0) /* not given; a mode of no bits has CAY_MODE_GIVEN */
         mode = up->replaces ? up->old.st_mode & 07777 : 0644;
     if (fchmod(up->fd, mode & 07777) < 0)
         return -1;
@@ -123,7 +172,7 @@ static int commit(struct worker *worker, struct upload *up, mode_t mode)
         up->tmp[0] = 0;
         return 0;
     }
-    return errno == EBUSY ? overwrite(worker, up) : -1;
+    return errno == EBUSY ? fs_overwrite(worker, up->fd, up->dir_fd, up->name) : -1;
 }
 
 int fs_write(struct worker *worker, const struct msg *msg, struct cay_error *err)

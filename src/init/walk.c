@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 struct walk_level {
@@ -64,17 +65,43 @@ static int read_names(struct walk_level *level)
     return 0;
 }
 
+void walk_miss(struct walk *walk, const struct cay_error *err)
+{
+    if (walk->n_missed++ == 0)
+        walk->missed = *err;
+}
+
+int walk_verdict(const struct walk *walk, struct cay_error *err)
+{
+    if (walk->n_missed == 0)
+        return 0;
+    *err = walk->missed;
+    if (walk->n_missed > 1) {
+        size_t size = strlen(err->text);
+        snprintf(err->text + size, sizeof(err->text) - size, " (and %llu more)",
+                 (unsigned long long)walk->n_missed - 1);
+    }
+    return -1;
+}
+
 /* What is missing by now is never an error; what may not be read only for the strict. */
 static int tolerate(struct walk *walk, int eno, struct cay_error *err)
 {
     bool serious = eno == EMFILE || eno == ENFILE || eno == ENOMEM || eno == EFBIG;
-    if (eno == ENOENT || eno == ENOTDIR || eno == ELOOP ||
-        (!serious && !(walk->flags & WALK_STRICT)))
+    if (eno == ENOENT || eno == ENOTDIR || eno == ELOOP || eno == ESRCH)
         return 0;
+    struct cay_error why;
     const char *path = walk->path.size ? buf_cstr(&walk->path) : ".";
     if (eno == EFBIG)
-        return cay_fail(err, CAY_E_TOO_LARGE, "the directory '%s' has too many names", path);
-    return cay_fail_errno(err, eno, "cannot read '%s'", path);
+        cay_fail(&why, CAY_E_TOO_LARGE, "the directory '%s' has too many names", path);
+    else
+        cay_fail_errno(&why, eno, "cannot read '%s'", path);
+    if (!serious && !(walk->flags & WALK_STRICT)) {
+        walk_miss(walk, &why);
+        return 0;
+    }
+    *err = why;
+    return -1;
 }
 
 /* Opens one more level. Takes over fd. 1: done; 0: left out; -1. */

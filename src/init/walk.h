@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 enum walk_flag {
-    WALK_STRICT = 1, /* what cannot be read is an error; else it is left out */
+    WALK_STRICT = 1, /* what cannot be read is an error; else it is left out, and noted */
     WALK_LEAVE = 2,  /* also stop at directories after their content */
 };
 
@@ -24,6 +24,8 @@ struct walk {
     struct cay_buf path;
     unsigned flags;
     bool enter;
+    struct cay_error missed; /* the first that was left out */
+    uint64_t n_missed;
 };
 
 struct walk_item {
@@ -40,6 +42,10 @@ int walk_init(struct walk *walk, int top, unsigned flags, struct cay_error *err)
 void walk_done(struct walk *walk);
 /* 1: an item; 0: the end; -1. */
 int walk_next(struct walk *walk, struct walk_item *out, struct cay_error *err);
+/* Notes that something could not be read, for walk_verdict. */
+void walk_miss(struct walk *walk, const struct cay_error *err);
+/* After the end: -1 with the first that was left out, if any was. */
+int walk_verdict(const struct walk *walk, struct cay_error *err);
 /* Do not go into the directory that was just handed out. */
 void walk_skip(struct walk *walk);
 #define autowalk __attribute__((cleanup(walk_done)))

@@ -411,6 +411,45 @@ int cgroup_remove(struct cgroup *cg)
     return remove_parts(cg);
 }
 
+/* None were found: for want of a descriptor to look with? */
+static int cgroup_could_look(struct cay_error *err)
+{
+    autofd int probe = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    return probe >= 0 || errno == ENOENT
+               ? 0
+               : cay_fail_errno(err, errno, "cannot look for control groups");
+}
+
+/* Whatever there is of it. */
+static int open_left(struct cgroup *cg, const struct cgroup_host *host)
+{
+    for (int part = 0; part < CGROUP_PARTS; part++) {
+        cg->base[part] = cgroup_host_base(host, (enum cgroup_part)part, false);
+        if ((cg->base[part] < 0 || open_part(cg, part) < 0) && errno != ENOENT)
+            return -1;
+    }
+    return 0;
+}
+
+bool cgroup_left(const char *id)
+{
+    struct cgroup_host host;
+    struct cgroup cg = {0};
+    if (!cgroup_name_ok(id) || !cgroup_base_name())
+        return false;
+    cgroup_host_search(&host, id, false);
+    if (host.kind == CGROUP_NONE)
+        return cgroup_could_look(NULL) < 0;
+    forget(&cg);
+    strcpy(cg.id, id);
+    cg.kind = host.kind;
+    bool left = open_left(&cg, &host) < 0;
+    for (int part = 0; part < CGROUP_PARTS; part++)
+        left |= cg.dir[part] >= 0;
+    cgroup_done(&cg);
+    return left;
+}
+
 int cgroup_sweep(const char *id, struct cay_error *err)
 {
     struct cgroup_host host;
@@ -420,16 +459,13 @@ int cgroup_sweep(const char *id, struct cay_error *err)
                         cgroup_name_ok(id) ? "CAY_CGROUP" : id);
     cgroup_host_search(&host, id, false);
     if (host.kind == CGROUP_NONE)
-        return 0;
+        return cgroup_could_look(err);
     forget(&cg);
     strcpy(cg.id, id);
     cg.kind = host.kind;
-    for (int part = 0; part < CGROUP_PARTS; part++) {
-        cg.base[part] = cgroup_host_base(&host, (enum cgroup_part)part, false);
-        if (cg.base[part] >= 0)
-            (void)open_part(&cg, part);
-    }
-    int result = cgroup_remove(&cg);
+    int result = open_left(&cg, &host);
+    if (result == 0)
+        result = cgroup_remove(&cg);
     if (result < 0)
         cay_fail_errno(err, errno, "cannot remove the control groups of %s", id);
     cgroup_done(&cg);

@@ -158,6 +158,7 @@ int cgroup_oom_eventfd(const struct cgroup *cg);
  * try again later. */
 int cgroup_remove(struct cgroup *cg);
 /* By name alone. Nothing to remove is success. */
+bool cgroup_left(const char *id); /* is there one? True also if that cannot be told */
 int cgroup_sweep(const char *id, struct cay_error *err);
 /* Calls `each` for every directory of BASE, perhaps several times for one id; non-zero ends the
  * walk. */

@@ -138,6 +138,12 @@ static int join_namespaces(const struct jail_plan *plan, struct cay_error *err)
     return loopback_up(err);
 }
 
+/* A number above the limit on open files is EINVAL. */
+static int no_high_fd(struct cay_error *err)
+{
+    return cay_fail_errno(err, errno == EINVAL ? EMFILE : errno, "cannot arrange descriptors");
+}
+
 /* Puts init's descriptors where it expects them; everything else is closed. */
 static int arrange_fds(struct wires *wires, int null, struct cay_error *err)
 {
@@ -146,9 +152,11 @@ static int arrange_fds(struct wires *wires, int null, struct cay_error *err)
     for (size_t i = 0; i < CAY_COUNT(from); i++) {
         high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);
         if (from[i] >= 0 && high[i] < 0)
-            return cay_fail_errno(err, errno, "cannot arrange descriptors");
+            return no_high_fd(err);
     }
     int sync = fcntl(wires->sync[1], F_DUPFD_CLOEXEC, 64);
+    if (sync < 0)
+        return no_high_fd(err);
     for (size_t i = 0; i < CAY_COUNT(from); i++) {
         if (high[i] < 0)
             close((int)i);

@@ -164,17 +164,20 @@ struct keeper {
     bool remove;     /* leave no record */
     bool unkillable; /* something in its cgroup does not die */
     char boot_id[40];
+    uint64_t paused_us; /* when it was paused */
     uint64_t created_ms, ended_ms, status_us, ttl_deadline_us, idle_us, last_use_us, meminfo_us;
     uint64_t oom_seen, oom_kills; /* of init and its workers, at first; commands since then */
     int oom_looks;
     uint32_t running, next_tag, next_group;
     struct group spare[CAY_MAX_SPARE_GROUPS]; /* empty ones */
     size_t n_spare;
-    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer;
-    struct timer oom_timer;
+    struct timer ttl_timer, idle_timer, status_timer, grace_timer, retry_timer, listen_timer,
+        link_timer;
+    struct timer oom_timer, home_timer;
     int retries;
 
     struct chan init;
+    int link_errors; /* in a row, of reading from it */
     struct watch init_watch, pidfd_watch, oom_watch, listen_watch;
     int oom_fd, listen_fd;
 
@@ -216,6 +219,7 @@ void proc_abandoned(struct proc *proc);
 struct proc *proc_find(struct keeper *k, pid_t pid);
 struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
 void proc_kill_tree(struct proc *proc, int signal);
+void proc_resumed(struct proc *proc, uint64_t paused_us);
 void proc_warm(struct keeper *k);  /* parked: the first start will be as fast as a second one */
 void proc_sweep(struct keeper *k); /* gives empty cgroups of ended ones back */
 void proc_free(struct proc *proc);
@@ -315,6 +319,8 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
 void life_last(
     struct keeper *k); /* the command that it was made for ended: say so, life_end follows */
 void life_check(struct keeper *k); /* a process ended: stopping may be over */
+/* Its run directory was removed, and the id is somebody else's now: names are not ours any more. */
+bool life_replaced(const struct keeper *k);
 int life_pause(struct keeper *k, bool paused, struct cay_error *err);
 void life_set_ttl(struct keeper *k, uint64_t ms);
 void life_set_idle(struct keeper *k, uint64_t ms);

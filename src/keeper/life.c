@@ -19,10 +19,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* The number of processes in the status record is for people: not written more often than this. */
 #define STATUS_DELAY_US 50000
+/* That its run directory is still there is looked at this often. A watch would be quicker, but of
+ * those a user has 128. */
+#define HOME_US 10000000
 /* Cgroups empty out asynchronously: look again this often, this many times. */
 #define RETRY_US 10000
 #define RETRIES 5
@@ -58,7 +62,13 @@ int life_write(struct keeper *k)
     timer_clear(&k->loop, &k->status_timer);
     life_status(k, &buf);
     k->status_us = cay_now_us();
-    return buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
+    int written = buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
+    if (written < 0 && k->status_timer.fire && k->phase == PHASE_UP) {
+        int saved = errno;
+        timer_set(&k->loop, &k->status_timer, k->status_us + STATUS_DELAY_US);
+        errno = saved;
+    }
+    return written;
 }
 
 static void on_status_due(struct timer *timer)
@@ -79,6 +89,34 @@ void life_dirty(struct keeper *k)
         life_write(k);
     else
         timer_set(&k->loop, &k->status_timer, k->status_us + STATUS_DELAY_US);
+}
+
+/* ---- the run directory -------------------------------------------------------------------------
+ */
+
+/* Somebody has removed it: nobody can find us any more. */
+static bool is_evicted(const struct keeper *k)
+{
+    struct stat st;
+    return fstat(k->status_fd, &st) == 0 && st.st_nlink == 0;
+}
+
+bool life_replaced(const struct keeper *k)
+{
+    char path[CAY_MAX_PATH];
+    if (!is_evicted(k))
+        return false;
+    snprintf(path, sizeof(path), "%s/%s", k->cay.run_path, k->id);
+    return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || !home_absent(errno);
+}
+
+static void on_home_due(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, home_timer);
+    if (is_evicted(k))
+        life_end(k, CAY_STATE_EXITED, "its run directory was removed", 0);
+    else if (k->phase < PHASE_KILLING)
+        timer_set(&k->loop, timer, cay_now_us() + HOME_US);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -105,7 +143,7 @@ static void save_log(struct keeper *k, int dir)
 static void save_record(struct keeper *k)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
-    if (k->spec.spec.ephemeral)
+    if (k->spec.spec.ephemeral || life_replaced(k))
         return;
     if (k->remove) {
         cay_remove_tree_at(k->cay.sandboxes, k->id);
@@ -116,7 +154,7 @@ static void save_record(struct keeper *k)
         return;
     save_log(k, dir);
     life_status(k, &buf);
-    record_write_at(dir, "status", buf.data, buf.size, true, NULL);
+    record_settle_at(dir, "status", buf.data, buf.size, NULL);
 }
 
 /* Everything is dead. Last words, record, and out. */
@@ -148,7 +186,8 @@ static void conclude(struct keeper *k)
 static void on_retry(struct timer *timer)
 {
     struct keeper *k = container_of(timer, struct keeper, retry_timer);
-    if (cgroup_remove(&k->cgroup) < 0 && errno == EBUSY) {
+    bool theirs = !k->instance && life_replaced(k);
+    if (!theirs && cgroup_remove(&k->cgroup) < 0 && errno == EBUSY) {
         if (++k->retries < RETRIES) {
             timer_set(&k->loop, &k->retry_timer, cay_now_us() + RETRY_US);
             return;
@@ -353,6 +392,10 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
     }
     k->state = wanted;
     lease_pause(k, paused);
+    uint64_t now = cay_now_us();
+    for (struct proc *p = k->procs; p && !paused; p = p->next)
+        proc_resumed(p, now - k->paused_us);
+    k->paused_us = now;
     k->reason = paused ? "paused on request" : "up";
     life_write(k);
     return 0;
@@ -365,6 +408,8 @@ void life_watch(struct keeper *k)
     k->idle_timer.fire = on_idle;
     k->grace_timer.fire = on_grace_over;
     k->retry_timer.fire = on_retry;
+    k->home_timer.fire = on_home_due;
+    timer_set(&k->loop, &k->home_timer, cay_now_us() + HOME_US);
     k->pidfd_watch = (struct watch){.fd = -1, .ready = on_init_dead};
     loop_watch(&k->loop, &k->pidfd_watch, k->jail.pidfd, EPOLLIN);
     oom_watch(k);

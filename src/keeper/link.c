@@ -17,6 +17,11 @@
 
 /* An init that does not read for this long is frozen or hostile. */
 #define PATIENCE_MS 1000
+/* From the end of its socket to its death. */
+#define CLOSED_MS 500
+/* The kernel has no memory for what init says: look again this often, this many times. */
+#define ERROR_MS 50
+#define MAX_ERRORS 200
 /* Unix98 terminals: masters are /dev/ptmx (5:2). */
 #define PTMX_MAJOR 5
 #define PTMX_MINOR 2
@@ -138,15 +143,30 @@ static void on_init(struct watch *watch, uint32_t events)
         on_message(k, &msg);
         msg_done(&msg);
     }
-    if (n > 0 && popped == 0)
+    if (n > 0)
+        k->link_errors = 0;
+    if ((n > 0 && popped == 0) || (n < 0 && errno == EAGAIN))
         return;
-    if (n < 0 && errno == EAGAIN)
-        return;
-    /* End of file comes with init's death, which the pidfd tells us; nonsense is
-     * answered by death. */
     loop_forget(&k->loop, &k->init_watch);
+    if (n < 0 && (errno == ENOMEM || errno == ENOBUFS) && ++k->link_errors < MAX_ERRORS) {
+        timer_set(&k->loop, &k->link_timer, cay_after_ms(ERROR_MS));
+        return;
+    }
+    k->link_errors = 0;
     if (n > 0 && k->phase == PHASE_UP)
-        life_end(k, CAY_STATE_EXITED, "its init talked nonsense", 0);
+        life_end(k, CAY_STATE_EXITED, "init sent a malformed frame", 0);
+    /* End of file comes with init's death, which the pidfd tells of with more words. */
+    timer_set(&k->loop, &k->link_timer, cay_after_ms(CLOSED_MS));
+}
+
+/* Time to look again, or init closed its end and lives. */
+static void on_link_timer(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, link_timer);
+    if (k->link_errors)
+        loop_watch(&k->loop, &k->init_watch, k->init.sock, EPOLLIN);
+    else if (k->phase < PHASE_KILLING)
+        life_end(k, CAY_STATE_EXITED, "the connection to init was lost", 0);
 }
 
 void link_start(struct keeper *k, int sock)
@@ -154,5 +174,6 @@ void link_start(struct keeper *k, int sock)
     fcntl(sock, F_SETFL, O_RDWR | O_NONBLOCK);
     chan_init(&k->init, sock);
     k->init_watch = (struct watch){.fd = -1, .ready = on_init};
+    k->link_timer.fire = on_link_timer;
     loop_watch(&k->loop, &k->init_watch, sock, EPOLLIN);
 }

@@ -50,15 +50,41 @@ static void describe(struct proc *proc, const struct msg *request)
     }
 }
 
+/* When somebody must look at it next: the end of its time, or of our patience with init. */
+static void arm_timeout(struct proc *proc)
+{
+    struct keeper *k = proc->keeper;
+    uint64_t at = proc->deadline_us ? proc->deadline_us : UINT64_MAX;
+    if (proc->killed)
+        at = cay_after_ms(KILL_PATIENCE_MS);
+    else if (proc->state == PROC_STARTING)
+        at = CAY_MIN(at, cay_after_ms(START_PATIENCE_MS));
+    if (at == UINT64_MAX)
+        timer_clear(&k->loop, &proc->timeout);
+    else
+        timer_set(&k->loop, &proc->timeout, at);
+}
+
+/* Time stood still for it, and for init. */
+void proc_resumed(struct proc *proc, uint64_t paused_us)
+{
+    if (proc->state == PROC_ENDED)
+        return;
+    if (proc->deadline_us)
+        proc->deadline_us += paused_us;
+    arm_timeout(proc);
+}
+
 /*
  * The time of a command, or of its start, is up. The kill needs no init where there are cgroups. An
- * init that does not report the end soon after is hostile or stopped, and takes its sandbox along.
+ * init that does not report the end soon after is hostile or stopped, and takes its sandbox along;
+ * one that is frozen is asked when the sandbox is resumed.
  */
 static void on_timeout(struct timer *timer)
 {
     struct proc *proc = container_of(timer, struct proc, timeout);
     struct keeper *k = proc->keeper;
-    if (proc->state == PROC_ENDED)
+    if (proc->state == PROC_ENDED || k->state == CAY_STATE_PAUSED)
         return;
     if (proc->killed || (proc->state == PROC_STARTING && !proc->grouped)) {
         life_end(k, CAY_STATE_EXITED, "its init stopped answering", 0);
@@ -67,7 +93,7 @@ static void on_timeout(struct timer *timer)
     proc->killed = true;
     proc->timed_out = proc->deadline_us && cay_now_us() >= proc->deadline_us;
     proc_kill_tree(proc, SIGKILL);
-    timer_set(&k->loop, timer, cay_after_ms(KILL_PATIENCE_MS));
+    arm_timeout(proc);
 }
 
 static struct proc *proc_new(struct keeper *k, const struct msg *request)
@@ -175,9 +201,7 @@ int proc_start(struct keeper *k, const struct msg *request, struct client *clien
         return -1;
     }
     proc->deadline_us = request->timeout_ms ? cay_after_ms(request->timeout_ms) : 0;
-    uint64_t latest = cay_after_ms(START_PATIENCE_MS);
-    timer_set(&k->loop, &proc->timeout,
-              proc->deadline_us ? CAY_MIN(proc->deadline_us, latest) : latest);
+    arm_timeout(proc);
     return 0;
 }
 
@@ -212,10 +236,8 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     proc->starter = NULL;
     forget_namesake(proc);
     stdio_start(proc, master);
-    if (!proc->killed && proc->deadline_us)
-        timer_set(&k->loop, &proc->timeout, proc->deadline_us);
-    else if (!proc->killed)
-        timer_clear(&k->loop, &proc->timeout);
+    if (!proc->killed)
+        arm_timeout(proc);
     if (k->phase == PHASE_STOPPING)
         proc_kill_tree(proc, SIGTERM); /* the others were asked before it ran */
     if (client) {

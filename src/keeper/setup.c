@@ -286,7 +286,9 @@ int keeper_bind(struct keeper *k, const struct cay_spec *spec, struct cay_error 
 
 void keeper_undo(struct keeper *k)
 {
-    if (k->cgroup.kind != CGROUP_NONE && cgroup_remove(&k->cgroup) == 0)
+    bool replaced = life_replaced(k);
+    bool theirs = replaced && !k->instance;
+    if (k->cgroup.kind != CGROUP_NONE && !theirs && cgroup_remove(&k->cgroup) == 0)
         cgroup_done(&k->cgroup);
     if (k->unkillable)
         return;
@@ -294,7 +296,7 @@ void keeper_undo(struct keeper *k)
     k->id_range = 0;
     unlinkat(k->run_dir, "ctl", 0);
     unlinkat(k->run_dir, "status", 0);
-    if (unlinkat(k->cay.run, k->id, AT_REMOVEDIR) < 0)
+    if (!replaced && unlinkat(k->cay.run, k->id, AT_REMOVEDIR) < 0)
         cay_remove_tree_at(k->cay.run, k->id);
     /* The name that it was prepared under stood for all of this until now. */
     if (k->instance)

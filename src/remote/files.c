@@ -232,7 +232,7 @@ static int on_entry(json_t *object, void *data)
         .uid = (uint32_t)json_u64(object, "uid"),
         .gid = (uint32_t)json_u64(object, "gid"),
         .size = json_u64(object, "size"),
-        .mtime_ns = json_u64(object, "mtime_ns"),
+        .mtime_ns = (int64_t)json_integer_value(json_object_get(object, "mtime_ns")),
         .inode = json_u64(object, "inode"),
         .links = json_u64(object, "links"),
         .name = name,

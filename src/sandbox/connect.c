@@ -5,14 +5,12 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/util.h"
-#include "jail/sys.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,11 +19,9 @@
 /* A keeper that was found alive but does not listen yet is being made: wait for it this long. */
 #define READY_TRIES 1000
 #define READY_PAUSE_NS 10000000
-/* A sandbox changes places only once, when it ends. */
-#define LOOKS 3
 /* A keeper answers in microseconds, or when what it was asked to wait for has come. One that takes
  * this much longer is stopped, or its host is in trouble. */
-#define PATIENCE_MS 10000
+#define PATIENCE_MS SANDBOX_ANSWER_MS
 
 struct cay_sandbox *sandbox_new(struct cay *cay, const char *id, struct cay_error *err)
 {
@@ -62,6 +58,8 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
+    if (life == LIFE_UNKNOWN)
+        return -1; /* told already */
     if (life == LIFE_NONE)
         return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
     if (sandbox_status(cay, id, &buf, err) < 0 ||
@@ -74,7 +72,7 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
 
 int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err)
 {
-    enum life life = sandbox_life(cay, id);
+    enum life life = sandbox_life(cay, id, err);
     if (life != LIFE_KEPT)
         return explain(cay, id, life, err);
     return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", id);
@@ -97,7 +95,7 @@ static int try_connect(struct cay *cay, const char *id, int flags, int *out, str
     }
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
         return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", id);
-    enum life life = sandbox_life(cay, id);
+    enum life life = sandbox_life(cay, id, err);
     return life == LIFE_KEPT ? 0 : explain(cay, id, life, err);
 }
 
@@ -130,20 +128,15 @@ int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_er
                     sandbox->id);
 }
 
-/* 1: an answer is there; 0: the keeper did not answer in time. */
-static int await_answer(const struct chan *chan, const struct msg *request)
+bool sandbox_await(int sock, uint64_t ms)
 {
-    struct pollfd p = {.fd = chan->sock, .events = POLLIN};
-    uint64_t patience = PATIENCE_MS + request->timeout_ms;
-    if (request->timeout_ms > INT_MAX / 2)
-        patience = INT_MAX;
-    uint64_t end = cay_after_ms(patience);
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    bool forever = ms > INT_MAX / 2;
+    uint64_t end = cay_after_ms(forever ? 0 : ms);
     for (;;) {
         uint64_t now = cay_now_us();
-        int ready = poll(&p, 1,
-                         request->timeout_ms > INT_MAX / 2 ? -1
-                         : now >= end                      ? 0
-                                                           : (int)((end - now) / 1000) + 1);
+        int left = now >= end ? 0 : (int)((end - now) / 1000) + 1;
+        int ready = poll(&p, 1, forever ? -1 : left);
         if (ready >= 0 || errno != EINTR)
             return ready > 0;
     }
@@ -155,7 +148,8 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
     int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : 1;
-    if (got > 0 && !await_answer(chan, request)) {
+    if (got > 0 &&
+        !sandbox_await(chan->sock, CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
         chan_done(chan);
         return cay_fail(err, CAY_E_UNAVAILABLE,
                         "the keeper of sandbox '%s' does not answer; 'cay rm -f %s' ends it",
@@ -184,82 +178,4 @@ int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct
     msg_done(&answer);
     chan_done(&chan);
     return 0;
-}
-
-void sandbox_kill_keeper(struct cay_sandbox *sandbox)
-{
-    struct chan chan;
-    struct ucred peer;
-    socklen_t size = sizeof(peer);
-    /* Who listens there is the keeper, whatever a record says; the pidfd pins it before we look
-     * again. */
-    if (sandbox_connect(sandbox, &chan, NULL) < 0)
-        return;
-    int asked = getsockopt(chan.sock, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    autofd int pidfd = asked < 0 ? -1 : sys_pidfd_open(peer.pid);
-    if (pidfd >= 0 && sandbox_life(sandbox->cay, sandbox->id) == LIFE_KEPT)
-        sys_pidfd_kill(pidfd, SIGKILL);
-    chan_done(&chan);
-    for (int i = 0; i < READY_TRIES && sandbox_life(sandbox->cay, sandbox->id) == LIFE_KEPT; i++)
-        nanosleep(&(struct timespec){.tv_nsec = READY_PAUSE_NS}, NULL);
-}
-
-static int lost_status(const char *reason, struct cay_buf *out, struct cay_error *err)
-{
-    const struct status lost = {
-        .state = CAY_STATE_LOST, .reason = reason, .ended_ms = cay_wall_ms()};
-    return status_encode(&lost, out) < 0 ? cay_fail(err, CAY_E_NO_SPACE, "out of memory") : 0;
-}
-
-int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err)
-{
-    struct cay_error why;
-    enum life life = LIFE_NONE;
-    autofd int dir = -1;
-    for (int i = 0; i < LOOKS; i++) {
-        life = sandbox_life(cay, id);
-        if (life == LIFE_NONE)
-            return explain(cay, id, life, err);
-        close_fd(&dir);
-        dir = home_open(life == LIFE_KEPT ? cay->run : cay->sandboxes, id);
-        if (dir >= 0 && record_read_at(dir, "status", out, &why) == 0)
-            return 0;
-        if (dir >= 0)
-            break;
-        /* It ended between the two looks: its record is elsewhere now. */
-    }
-    if (life == LIFE_KEPT) {
-        const struct status creating = {.state = CAY_STATE_CREATING, .reason = "being made"};
-        return status_encode(&creating, out);
-    }
-    if (dir >= 0 && why.code == CAY_E_INVALID)
-        return lost_status("its status record is damaged", out, err);
-    autofd int left = home_open(cay->run, id);
-    return lost_status(left >= 0 ? "its processes cannot be killed yet" : "the host restarted", out,
-                       err);
-}
-
-int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_error *err)
-{
-    struct chan chan;
-    struct msg answer;
-    if (sandbox_life(cay, id) == LIFE_KEPT) {
-        struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
-        const struct msg request = {.type = OP_SPEC};
-        int asked = sandbox ? sandbox_call(sandbox, &request, &chan, &answer, err) : -1;
-        cay_sandbox_free(sandbox);
-        if (asked < 0)
-            return -1;
-        int loaded = spec_load(answer.data.data, answer.data.size, out, err);
-        msg_done(&answer);
-        chan_done(&chan);
-        return loaded;
-    }
-    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
-    autofd int dir = home_open(cay->sandboxes, id);
-    if (dir < 0)
-        return explain(cay, id, LIFE_NONE, err);
-    if (record_read_at(dir, "spec", &buf, err) < 0)
-        return cay_fail_context(err, "sandbox '%s'", id);
-    return spec_load(buf.data, buf.size, out, err);
 }

@@ -43,6 +43,8 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || status_lock(fd) < 0) {
         int eno = errno;
+        if (fd >= 0)
+            unlinkat(dir, "status", 0);
         unlinkat(cay->run, id, AT_REMOVEDIR);
         return cay_fail_errno(err, eno, "cannot make %s/%s", cay->run_path, id);
     }
@@ -57,7 +59,9 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
     const char *id = spec->spec.id;
     bool record = !spec->spec.ephemeral; /* one without a record does not hide another's, either */
     if (!record && faccessat(cay->sandboxes, id, F_OK, 0) < 0)
-        return 0;
+        return errno == ENOENT ? 0
+                               : cay_fail_errno(err, errno, "cannot look for %s/sandboxes/%s",
+                                                cay->state_path, id);
     if (!record || mkdirat(cay->sandboxes, id, 0700) < 0) {
         if (!record || errno == EEXIST)
             return cay_fail(err, CAY_E_CONFLICT,
@@ -74,11 +78,35 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
     return -1;
 }
 
-static int write_record(struct cay *cay, const struct spec *spec, int dir, struct cay_error *err)
+/* Its status at birth keeps the room for the last one. If that cannot be written at all, this one
+ * still says what it was. */
+static int write_birth(const struct cay_spec *spec, const char *instance, int dir,
+                       struct cay_error *err)
+{
+    char boot_id[40];
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    home_boot_id(boot_id);
+    const struct status birth = {
+        .state = CAY_STATE_CREATING,
+        .reason = "being made",
+        .image = spec->image,
+        .boot_id = boot_id,
+        .created_ms = cay_wall_ms(),
+        .labels = spec->labels,
+        .instance = instance[0] ? instance : NULL,
+    };
+    if (status_encode(&birth, &buf) < 0)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    return record_reserve_at(dir, "status", buf.data, buf.size, err);
+}
+
+static int write_record(struct cay *cay, const struct spec *spec, const char *instance, int dir,
+                        struct cay_error *err)
 {
     /* Not synced: no sandbox survives the host. What a power loss leaves of its record is whole, or
      * told to be damaged. */
-    if (dir < 0 || record_write_at(dir, "spec", spec->bytes, spec->size, false, err) == 0)
+    if (dir < 0 || (record_write_at(dir, "spec", spec->bytes, spec->size, false, err) == 0 &&
+                    write_birth(&spec->spec, instance, dir, err) == 0))
         return 0;
     cay_remove_tree_at(cay->sandboxes, spec->spec.id);
     return -1;
@@ -93,6 +121,7 @@ struct order {
     int creator;               /* to a keeper that waits for the spec; -1: none was started yet */
     char instance[CAY_MAX_ID]; /* of a prepared one; "": it was started for this */
     bool existed;
+    bool late; /* the keeper did not answer in time */
 };
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
@@ -133,14 +162,18 @@ static int tell(struct cay *cay, struct order *order, int status, struct cay_err
 }
 
 /* Waits until the sandbox is up. */
-static int await_ready(const struct order *order, struct cay_error *err)
+static int await_ready(struct order *order, struct cay_error *err)
 {
     struct chan chan;
     automsg struct msg answer = {0};
     chan_init(&chan, order->creator);
-    int got = chan_recv_exact(&chan, &answer, err), result = -1;
+    order->late = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
+    int got = order->late ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
     chan.sock = -1; /* the caller's, to keep or to close */
-    if (got > 0 && answer.type == MSG_READY)
+    if (order->late)
+        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
+                 order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+    else if (got > 0 && answer.type == MSG_READY)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
@@ -175,16 +208,18 @@ static int bind_prepared(struct cay *cay, struct order *order, int record, int s
     struct cay_error why;
     const char *id = order->spec.spec.id;
     int told = tell(cay, order, status, &why);
-    int recorded = write_record(cay, &order->spec, record, err);
+    int recorded = write_record(cay, &order->spec, order->instance, record, err);
     int ready = told < 0 ? -1 : await_ready(order, &why);
     if (ready == 0 && recorded < 0)
         take_back(order);
     if (ready == 0 || recorded < 0)
         return recorded;
-    autofd int dir = home_open(cay->run, id);
+    char ctl[CAY_MAX_ID + 8];
+    snprintf(ctl, sizeof(ctl), "%s/ctl", id);
     close_fd(&order->creator);
-    (void)sandbox_life(cay, order->instance);
-    unlinkat(dir, "ctl", 0);
+    (void)sandbox_life(cay, order->instance, NULL);
+    if (unlinkat(cay->run, ctl, 0) < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, "cannot remove %s/%s", cay->run_path, ctl);
     return launch_keeper(id, &order->creator, err) < 0 ? -1 : 1;
 }
 
@@ -194,11 +229,26 @@ static int make_new(struct cay *cay, struct order *order, int record, int status
     int made = 1;
     if (order->instance[0])
         made = bind_prepared(cay, order, record, status, err);
-    else if (write_record(cay, &order->spec, record, err) < 0)
+    else if (write_record(cay, &order->spec, order->instance, record, err) < 0)
         made = -1;
     if (made > 0)
         made = tell(cay, order, status, err) < 0 ? -1 : await_ready(order, err);
     return made;
+}
+
+/* Of a create that failed. Takes no descriptor, of which there may be none left. */
+static void drop_record(struct cay *cay, const char *id, int record)
+{
+    static const char *const files[] = {"spec", "status", "log"};
+    struct stat ours, there;
+    if (record < 0 || fstat(record, &ours) < 0)
+        return;
+    for (size_t i = 0; i < CAY_COUNT(files); i++)
+        unlinkat(record, files[i], 0);
+    /* The keeper may have removed it, and another creator made his. */
+    if (fstatat(cay->sandboxes, id, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+        unlinkat(cay->sandboxes, id, AT_REMOVEDIR);
 }
 
 static int create_new(struct cay *cay, struct order *order, int status, struct cay_sandbox **out,
@@ -217,6 +267,10 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
         return 0;
     }
     close_fd(&order->creator);
+    if (order->late)
+        sandbox_kill_maker(cay, spec->spec.id);
+    if (begun)
+        drop_record(cay, spec->spec.id, record);
     /* A keeper that failed has cleaned up; one that was killed, or never heard of it, has not, and
      * we hold its lock. A record that was there before stays. */
     struct stat st;
@@ -260,7 +314,10 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         if (claimed > 0)
             return create_new(cay, order, status, out, err);
         /* Kept: take it. Otherwise looking at it has swept it, and it is free now or soon. */
-        if (sandbox_life(cay, spec->spec.id) == LIFE_KEPT) {
+        enum life life = sandbox_life(cay, spec->spec.id, err);
+        if (life == LIFE_UNKNOWN)
+            return -1;
+        if (life == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
             order->existed = taken == 0;
             if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)

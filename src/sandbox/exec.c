@@ -97,10 +97,35 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
     return proc;
 }
 
+/*
+ * A start takes as long as it takes: one that was caught by a pause waits for the resume. But a
+ * keeper that lives answers other questions meanwhile.
+ */
+static int await_keeper(struct cay_sandbox *sandbox, const struct cay_proc *proc,
+                        struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    struct cay_error why;
+    while (!sandbox_await(proc->chan.sock, SANDBOX_PATIENCE_MS - SANDBOX_ANSWER_MS)) {
+        if (sandbox_call(sandbox, &(struct msg){.type = OP_STATS}, &chan, &answer, &why) == 0) {
+            msg_done(&answer);
+            chan_done(&chan);
+        } else if (why.code == CAY_E_UNAVAILABLE && !sandbox_await(proc->chan.sock, 0)) {
+            return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+        }
+    }
+    return 0;
+}
+
 static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, struct cay_proc **out,
                          struct cay_error *err)
 {
     automsg struct msg answer = {0};
+    if (await_keeper(sandbox, proc, err) < 0) {
+        cay_proc_free(proc);
+        return -1;
+    }
     int got = chan_recv(&proc->chan, &answer, err);
     if (got > 0 && answer.type == MSG_STARTED) {
         proc->pid = (pid_t)answer.pid;
@@ -141,16 +166,22 @@ int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_er
 }
 
 /* The merged output of a sandbox that has ended is a file. */
-static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from)
+static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from,
+                                       struct cay_error *err)
 {
     autofd int dir = home_open(sandbox->cay->sandboxes, sandbox->id);
     autofd int log =
         dir < 0 ? -1 : openat(dir, "log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (log < 0 && !home_absent(errno)) {
+        cay_fail_errno(err, errno, "cannot open the saved output of sandbox '%s'", sandbox->id);
+        return NULL;
+    }
     struct cay_proc *proc = calloc(1, sizeof(*proc));
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {
         free(proc);
         free(chunk);
+        cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
     }
     proc->chan.sock = -1;
@@ -200,7 +231,7 @@ int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follo
                                 .flags = follow ? MSG_F_FOLLOW : 0};
     struct cay_proc *proc = open_stream(sandbox, &request, false, err);
     if (!proc && pid == 0 && err->code == CAY_E_GONE)
-        proc = open_saved_log(sandbox, from);
+        proc = open_saved_log(sandbox, from, err);
     if (!proc)
         return -1;
     proc->pid = pid;

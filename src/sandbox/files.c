@@ -111,7 +111,7 @@ static int take_entry(const struct msg *msg, void *data)
         .uid = (uint32_t)msg->uid,
         .gid = (uint32_t)msg->gid,
         .size = msg->size,
-        .mtime_ns = msg->mtime_ns,
+        .mtime_ns = (int64_t)msg->mtime_ns,
         .inode = msg->inode,
         .links = msg->links,
         .name = msg->path ? msg->path : "",

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 
 const char *cay_version(void)
 {
@@ -125,6 +126,11 @@ int home_open(int parent, const char *id)
     return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+bool home_absent(int eno)
+{
+    return eno == ENOENT || eno == ENOTDIR || eno == ELOOP;
+}
+
 int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,
                      struct cay_error *err)
 {
@@ -136,7 +142,7 @@ int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *
     /* Too long for a socket address: by way of the open directory. One that is not there is told by
      * the connect. */
     *hold = home_open(cay->run, id);
-    if (*hold < 0 && errno != ENOENT)
+    if (*hold < 0 && !home_absent(errno))
         return cay_fail_errno(err, errno, "cannot open %s/%s", cay->run_path, id);
     snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/ctl", *hold);
     return 0;
@@ -159,4 +165,18 @@ void home_boot_id(char out[40])
     out[strcspn(out, "\n")] = 0;
     if (n == 0)
         out[0] = 0;
+}
+
+bool home_rebooted(const char *boot_id)
+{
+    char now[40];
+    home_boot_id(now);
+    return boot_id && *boot_id && *now && strcmp(boot_id, now) != 0;
+}
+
+uint64_t home_boot_ms(void)
+{
+    struct timespec up;
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    return (cay_wall_ms() / 1000 - (uint64_t)up.tv_sec) * 1000;
 }

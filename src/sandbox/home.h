@@ -6,7 +6,7 @@
  *   <run>/<id>/ctl       the keeper's socket
  *   <run>/ids/<n>        link to the sandbox that owns the n-th range of user ids
  *   <state>/sandboxes/<id>/spec    what it was made from (not for ephemeral ones)
- *   <state>/sandboxes/<id>/status  how it ended
+ *   <state>/sandboxes/<id>/status  how it was born, with room for how it ended
  *   <state>/sandboxes/<id>/log     what it printed
  *   <state>/images/...             prepared images
  *
@@ -32,6 +32,9 @@ struct cay {
 bool home_privileged(void);
 /* Opens <state>/sandboxes/<id> or <run>/<id>; -1 with errno. */
 int home_open(int parent, const char *id);
+/* What an open or a stat that failed with this says: there is nothing of that name, or nothing that
+ * could be ours. Every other error says nothing about it. */
+bool home_absent(int eno);
 /* The keeper's socket address below <run>. One that is too long goes by way of a descriptor, `hold`
  * (-1: none), to be closed when the address was used. */
 struct sockaddr_un;
@@ -43,5 +46,8 @@ int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *
 void home_group_name(const struct cay *cay, const char *id, char out[HOME_GROUP_SIZE]);
 /* 32 hex digits and dashes, as the kernel prints it; empty if unknown. */
 void home_boot_id(char out[40]);
+/* Is that the name of an earlier boot? Not if either is unknown. */
+bool home_rebooted(const char *boot_id);
+uint64_t home_boot_ms(void); /* when this one began, in whole seconds */
 
 #endif

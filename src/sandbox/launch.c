@@ -81,6 +81,8 @@ int launch_keeper(const char *id, int *creator, struct cay_error *err)
     autofd int ours = pair[0], theirs = pair[1];
     autofd int high = fcntl(theirs, F_DUPFD_CLOEXEC, 16);
     launch.creator = high;
+    if (high < 0 && errno == EINVAL)
+        errno = EMFILE; /* the limit on open files is below that number */
     if (high < 0 || fork_twice(&launch) < 0)
         return cay_fail_errno(err, errno, "cannot start the keeper");
     *creator = steal_fd(&ours);

@@ -15,7 +15,10 @@ int cay_get(struct cay *cay, const char *id, struct cay_sandbox **out, struct ca
     const char *checked;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    if (parse_id_reserved(id) || sandbox_life(cay, id) == LIFE_NONE)
+    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1;
+    if (life == LIFE_NONE)
         return cay_fail(err, CAY_E_NOT_FOUND, "no sandbox '%s'; 'cay ps -a' lists them", id);
     struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
     if (!sandbox)
@@ -114,13 +117,32 @@ int cay_kill(struct cay_sandbox *sandbox, struct cay_error *err)
     return end(sandbox, 0, 0, err);
 }
 
+/* A keeper that does not do it, whatever it says, is killed. It is not at fault for a shortage
+ * here.
+ */
+static int end_by_force(struct cay *cay, const char *id, struct cay_error *err)
+{
+    struct cay_error why = {0};
+    struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
+    if (!sandbox)
+        return -1;
+    int ended = end(sandbox, 0, MSG_F_REMOVE, &why);
+    cay_sandbox_free(sandbox);
+    if (ended == 0 || why.code == CAY_E_NOT_FOUND)
+        return 0;
+    if (why.code == CAY_E_LIMIT || why.code == CAY_E_NO_SPACE || why.code == CAY_E_DENIED)
+        return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    return sandbox_kill_keeper(cay, id, err);
+}
+
 int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *err)
 {
     const char *checked;
-    struct cay_sandbox *sandbox = NULL;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id);
+    enum life life = parse_id_reserved(id) ? LIFE_NONE : sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1;
     if (life == LIFE_NONE)
         return force
                    ? 0
@@ -128,23 +150,22 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
     if (life == LIFE_KEPT && !force)
         return cay_fail(err, CAY_E_CONFLICT,
                         "sandbox '%s' is running; stop it first, or use 'cay rm -f %s'", id, id);
-    if (life == LIFE_KEPT) {
-        sandbox = sandbox_new(cay, id, err);
-        struct cay_error why = {0};
-        int ended = sandbox ? end(sandbox, 0, MSG_F_REMOVE, &why) : -1;
-        if (ended < 0 && sandbox && why.code == CAY_E_UNAVAILABLE) {
-            sandbox_kill_keeper(sandbox);
-            ended = 0;
-        }
-        cay_sandbox_free(sandbox);
-        if (ended < 0 && why.code != CAY_E_NOT_FOUND)
-            return cay_fail_copy(err, why.code, why.sys_errno, why.text);
-    }
-    if (sandbox_life(cay, id) == LIFE_KEPT)
-        return cay_fail(err, CAY_E_UNAVAILABLE, "sandbox '%s' does not end", id);
+    if (life == LIFE_KEPT && end_by_force(cay, id, err) < 0)
+        return -1;
+    life = sandbox_life(cay, id, err);
+    if (life == LIFE_UNKNOWN)
+        return -1; /* nothing is deleted on a guess */
+    if (life == LIFE_KEPT)
+        return cay_fail(err, CAY_E_UNAVAILABLE,
+                        "sandbox '%s' is there again: somebody else has made it meanwhile", id);
+    int claim, result = 0;
+    if (life == LIFE_ENDED && sandbox_sweep_groups(cay, id, &claim, err) < 0)
+        return -1;
     if (cay_remove_tree_at(cay->sandboxes, id) < 0)
-        return cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
-    return 0;
+        result = cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
+    if (life == LIFE_ENDED)
+        sandbox_unclaim(cay, id, &claim);
+    return result;
 }
 
 int cay_set_lifetime(struct cay_sandbox *sandbox, const struct cay_lifetime *lifetime,

@@ -63,12 +63,16 @@ static int add(struct listing *listing, const struct cay_info *info, struct cay_
     return 0;
 }
 
-static int add_record(struct listing *listing, const char *id, const struct cay_buf *buf,
+static int add_record(struct listing *listing, const char *id, const struct cay_buf *buf, bool kept,
                       const struct cay_filter *filter, struct cay_error *err)
 {
     autostatus struct status status = {0};
     struct cay_info info;
-    if (status_decode(buf->data, buf->size, &status, NULL) < 0 || !matches(&status, filter))
+    /* Of another version, say. It is there, and is told. */
+    if (status_decode(buf->data, buf->size, &status, NULL) < 0)
+        status = (struct status){.state = kept ? CAY_STATE_RUNNING : CAY_STATE_LOST,
+                                 .reason = "its status record cannot be read"};
+    if (!matches(&status, filter))
         return 0;
     if (status.ephemeral && status.state >= CAY_STATE_EXITED)
         return 0; /* on its way out, and leaves no record */
@@ -89,65 +93,77 @@ static int add_kept(struct cay *cay, struct listing *listing, const char *id,
     snprintf(path, sizeof(path), "%s/status", id);
     autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     buf->size = 0;
+    if (fd < 0 && !home_absent(errno))
+        return cay_fail_errno(err, errno, "cannot list the sandboxes: %s/%s", cay->run_path, path);
     if (fd < 0 || !status_locked(fd) || record_read(fd, buf, NULL) < 0)
         return 0;
-    return add_record(listing, id, buf, filter, err) < 0 ? -1 : 1;
+    return add_record(listing, id, buf, true, filter, err) < 0 ? -1 : 1;
 }
 
-static int add_any(struct cay *cay, struct listing *listing, const char *id,
+static int add_any(struct cay *cay, struct listing *listing, const char *id, bool kept,
                    const struct cay_filter *filter, struct cay_buf *buf, struct cay_error *err)
 {
-    enum life life = sandbox_life(cay, id);
-    if (life == LIFE_NONE || (life == LIFE_ENDED && !filter->all))
-        return 0;
+    struct cay_error why;
     buf->size = 0;
-    if (sandbox_status(cay, id, buf, NULL) < 0)
+    if (sandbox_status(cay, id, buf, &why) < 0)
+        /* It went away while we looked, or it could not be looked at. */
+        return why.code == CAY_E_NOT_FOUND ? 0
+                                           : cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    return add_record(listing, id, buf, kept, filter, err);
+}
+
+/* One entry of the run directory. */
+static int add_running(struct cay *cay, struct listing *listing, const char *id,
+                       const struct cay_filter *filter, struct cay_buf *buf, struct cay_error *err)
+{
+    if (strcmp(id, "ids") == 0)
         return 0;
-    return add_record(listing, id, buf, filter, err);
-}
-
-static int scan_run(struct cay *cay, struct listing *listing, const struct cay_filter *filter,
-                    struct cay_error *err)
-{
-    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
-    const char *id;
-    int scan = openat(cay->run, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;
-    DIR *stream = scan < 0 ? NULL : fdopendir(scan);
-    if (!stream)
-        return cay_fail_errno(err, errno, "cannot list %s", cay->run_path);
-    for (struct dirent *e; result == 0 && (e = readdir(stream));) {
-        if (strcmp(e->d_name, "ids") == 0 || parse_id(e->d_name, &id, NULL) < 0)
-            continue;
-        if (parse_id_reserved(e->d_name)) {
-            (void)sandbox_life(cay, e->d_name); /* nobody's yet; if it is dead it is swept */
-            continue;
-        }
-        int kept = add_kept(cay, listing, e->d_name, filter, &buf, err);
-        if (kept < 0)
-            result = -1;
-        else if (kept == 0)
-            /* Being made, or dead: then this look sweeps it, and the record is found below if
-             * wanted. */
-            result = sandbox_life(cay, e->d_name) == LIFE_KEPT
-                         ? add_any(cay, listing, e->d_name, filter, &buf, err)
-                         : 0;
+    if (parse_id_reserved(id)) {
+        (void)sandbox_life(cay, id, NULL); /* nobody's yet; if it is dead it is swept */
+        return 0;
     }
-    closedir(stream);
-    return result;
+    int kept = add_kept(cay, listing, id, filter, buf, err);
+    if (kept != 0)
+        return kept < 0 ? -1 : 0;
+    /* Being made, or dead: then this look sweeps it, and the record is found below if wanted. */
+    enum life life = sandbox_life(cay, id, err);
+    if (life == LIFE_KEPT)
+        return add_any(cay, listing, id, true, filter, buf, err);
+    return life == LIFE_UNKNOWN ? -1 : 0;
 }
 
-static int scan_ended(struct cay *cay, struct listing *listing, const struct cay_filter *filter,
-                      struct cay_error *err)
+/* One entry of the records. */
+static int add_ended(struct cay *cay, struct listing *listing, const char *id,
+                     const struct cay_filter *filter, struct cay_buf *buf, struct cay_error *err)
+{
+    enum life life = sandbox_life(cay, id, err);
+    if (life == LIFE_ENDED)
+        return add_any(cay, listing, id, false, filter, buf, err);
+    return life == LIFE_UNKNOWN ? -1 : 0;
+}
+
+typedef int add_fn(struct cay *cay, struct listing *listing, const char *id,
+                   const struct cay_filter *filter, struct cay_buf *buf, struct cay_error *err);
+
+/* A part of a list is none: whatever cannot be read is an error. */
+static int scan(struct cay *cay, int dir, add_fn *add_entry, struct listing *listing,
+                const struct cay_filter *filter, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
-    const char *id;
-    int scan = openat(cay->sandboxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;
-    DIR *stream = scan < 0 ? NULL : fdopendir(scan);
+    const char *id, *path = dir == cay->run ? cay->run_path : cay->state_path;
+    const char *below = dir == cay->run ? "" : "/sandboxes";
+    autofd int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     if (!stream)
-        return cay_fail_errno(err, errno, "cannot list %s/sandboxes", cay->state_path);
-    for (struct dirent *e; result == 0 && (e = readdir(stream));)
-        if (parse_id(e->d_name, &id, NULL) == 0 && sandbox_life(cay, e->d_name) == LIFE_ENDED)
-            result = add_any(cay, listing, e->d_name, filter, &buf, err);
+        return cay_fail_errno(err, errno, "cannot list %s%s", path, below);
+    steal_fd(&fd);
+    int result = 0;
+    errno = 0;
+    for (struct dirent *e; result == 0 && (e = readdir(stream)); errno = 0)
+        if (parse_id(e->d_name, &id, NULL) == 0)
+            result = add_entry(cay, listing, e->d_name, filter, &buf, err);
+    if (result == 0 && errno)
+        result = cay_fail_errno(err, errno, "cannot list %s%s", path, below);
     closedir(stream);
     return result;
 }
@@ -168,9 +184,9 @@ int cay_list(struct cay *cay, const struct cay_filter *filter,
     struct listing listing = {0};
     if (!filter)
         filter = &none;
-    int result = scan_run(cay, &listing, filter, err);
+    int result = scan(cay, cay->run, add_running, &listing, filter, err);
     if (result == 0 && filter->all)
-        result = scan_ended(cay, &listing, filter, err);
+        result = scan(cay, cay->sandboxes, add_ended, &listing, filter, err);
     if (result == 0) {
         if (listing.n)
             qsort(listing.infos, listing.n, sizeof(*listing.infos), by_age);

@@ -16,6 +16,9 @@
 #define VERSION 1u
 /* A reader that meets a half-written record looks again this often before it calls it damaged. */
 #define TRIES 50
+/* What a file system gives out at once, and how much longer a record may get. */
+#define BLOCK 4096
+#define RESERVE 1024
 
 struct header {
     uint32_t magic, version, crc, size;
@@ -64,25 +67,71 @@ int record_write_at(int dir, const char *name, const void *bytes, size_t size, b
     return 0;
 }
 
-enum look { LOOK_GOOD, LOOK_EMPTY, LOOK_BAD };
+int record_reserve_at(int dir, const char *name, const void *bytes, size_t size,
+                      struct cay_error *err)
+{
+    struct header header = make_header(bytes, size);
+    size_t room = (sizeof(header) + size + RESERVE + BLOCK - 1) / BLOCK * BLOCK;
+    autofree char *all = calloc(1, room);
+    if (!all)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    memcpy(all, &header, sizeof(header));
+    memcpy(all + sizeof(header), bytes, size);
+    autofd int fd = openat(dir, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return cay_fail_errno(err, errno, "cannot write the record %s", name);
+    ssize_t n = pwrite(fd, all, room, 0);
+    if (n == (ssize_t)room)
+        return 0;
+    int eno = n < 0 ? errno : ENOSPC;
+    unlinkat(dir, name, 0);
+    return cay_fail_errno(err, eno, "cannot write the record %s", name);
+}
+
+int record_settle_at(int dir, const char *name, const void *bytes, size_t size,
+                     struct cay_error *err)
+{
+    if (record_write_at(dir, name, bytes, size, true, err) == 0)
+        return 0;
+    autofd int fd = openat(dir, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || record_overwrite(fd, bytes, size) < 0)
+        return -1;
+    (void)fdatasync(fd); /* it is there for every reader; a power loss is another matter */
+    return 0;
+}
+
+enum look { LOOK_GOOD, LOOK_EMPTY, LOOK_BAD, LOOK_FAILED };
 
 static enum look read_once(int fd, struct cay_buf *out)
 {
     struct header header;
     struct stat st;
     size_t before = out->size;
-    if (fstat(fd, &st) < 0 || st.st_size > CAY_MAX_RECORD)
+    if (fstat(fd, &st) < 0)
+        return LOOK_FAILED;
+    if (st.st_size > CAY_MAX_RECORD)
         return LOOK_BAD;
     if (st.st_size == 0)
         return LOOK_EMPTY;
     ssize_t n = pread(fd, &header, sizeof(header), 0);
-    if (n != sizeof(header) || le32toh(header.magic) != MAGIC ||
-        le32toh(header.version) != VERSION || le32toh(header.size) > CAY_MAX_RECORD)
+    if (n < 0)
+        return LOOK_FAILED;
+    if (n != sizeof(header) || le32toh(header.magic) != MAGIC || le32toh(header.version) != VERSION)
         return LOOK_BAD;
     size_t size = le32toh(header.size);
+    /* A size that cannot be right must not spoil the buffer, which fails for good. */
+    if (size > (size_t)st.st_size - CAY_MIN((size_t)st.st_size, sizeof(header)) ||
+        size > out->max - before)
+        return LOOK_BAD;
     char *room = buf_room(out, size);
-    if (!room || pread(fd, room, size, sizeof(header)) != (ssize_t)size ||
-        cay_crc32(room, size) != le32toh(header.crc))
+    if (!room) {
+        errno = ENOMEM;
+        return LOOK_FAILED;
+    }
+    n = pread(fd, room, size, sizeof(header));
+    if (n < 0)
+        return LOOK_FAILED;
+    if (n != (ssize_t)size || cay_crc32(room, size) != le32toh(header.crc))
         return LOOK_BAD;
     out->size = before + size;
     return LOOK_GOOD;
@@ -95,6 +144,8 @@ int record_read(int fd, struct cay_buf *out, struct cay_error *err)
         look = read_once(fd, out);
         if (look == LOOK_GOOD)
             return 0;
+        if (look == LOOK_FAILED)
+            return cay_fail_errno(err, errno, "cannot read the record");
         sched_yield();
     }
     if (look == LOOK_EMPTY)

@@ -11,11 +11,18 @@
 /* As a new file that replaces the old one in one step; `durable`: it survives a power loss. */
 int record_write_at(int dir, const char *name, const void *bytes, size_t size, bool durable,
                     struct cay_error *err);
+/* A new file with room for more: what replaces it later needs no space on the disk. */
+int record_reserve_at(int dir, const char *name, const void *bytes, size_t size,
+                      struct cay_error *err);
+/* The last word: in one step and durable; where that fails, for want of space or of a descriptor,
+ * into the file that is there. */
+int record_settle_at(int dir, const char *name, const void *bytes, size_t size,
+                     struct cay_error *err);
 /* In place, for the one writer of a file that others read meanwhile: readers check
  * and try again. */
 int record_overwrite(int fd, const void *bytes, size_t size);
 /* Appends the payload to `out`. NOT_FOUND: no such file or still empty; INVALID: damaged or
- * foreign. */
+ * foreign; everything else says nothing about the record. */
 int record_read(int fd, struct cay_buf *out, struct cay_error *err);
 int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err);
 

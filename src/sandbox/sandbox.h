@@ -49,8 +49,17 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
 /* A request whose answer is just OK. */
 int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
 
-/* The last resort for a keeper that does not answer: it dies, and its sandbox with it. */
-void sandbox_kill_keeper(struct cay_sandbox *sandbox);
+/* How long a caller waits for a keeper that makes a sandbox, or starts a command. */
+#define SANDBOX_PATIENCE_MS 60000
+/* And for one that is asked something else. */
+#define SANDBOX_ANSWER_MS 10000
+/* Until the socket has something to read, a hangup among it. False: not in time. */
+bool sandbox_await(int sock, uint64_t ms);
+
+/* kill.c: the last resort for a keeper that does not answer: it dies, and its sandbox with it. */
+int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err);
+/* The same for the creator, who holds the lock as well and sweeps afterwards. */
+void sandbox_kill_maker(struct cay *cay, const char *id);
 
 /* The payload of the record that says how a sandbox is, from wherever it is now. */
 int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct cay_error *err);
@@ -86,19 +95,31 @@ int prepare_take(struct cay *cay, struct prepared *prepared, const struct cay_sp
                  const char *image, char instance[CAY_MAX_ID]);
 
 enum life {
-    LIFE_NONE,  /* no such sandbox */
-    LIFE_KEPT,  /* a keeper (or a creator at work) holds it */
-    LIFE_ENDED, /* only its record is left */
+    LIFE_UNKNOWN = -1, /* it could not be looked at; nothing may be concluded from that */
+    LIFE_NONE,         /* no such sandbox */
+    LIFE_KEPT,         /* a keeper (or a creator at work) holds it */
+    LIFE_ENDED,        /* only its record is left */
 };
 
 /*
  * Looks whether the sandbox is kept. One that was kept by a keeper that is dead now is swept on the
- * way: its cgroups, ids and run directory go, its record says lost.
+ * way: its cgroups, ids and run directory go, its record says lost. `err` is set when it is
+ * UNKNOWN.
  */
-enum life sandbox_life(struct cay *cay, const char *id);
-/* Its keeper holds the lock of its status. */
+enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err);
+/* Its keeper holds the lock of its status, as far as anybody can tell: false only if that is
+ * sure. */
 bool sandbox_kept(const struct cay *cay, const char *id);
-/* Removes what is left of a sandbox whose lock is held by the caller. */
-void sandbox_sweep(struct cay *cay, const char *id, int status_fd);
+/* Removes what is left of a sandbox whose lock is held by the caller. -1: not all of it could be
+ * removed, and the run directory stays for the next who looks. */
+int sandbox_sweep(struct cay *cay, const char *id, int status_fd);
+
+/*
+ * What a sandbox left whose run directory is gone, which is not how they end: its cgroups, by name,
+ * with whatever runs in them. The id is claimed meanwhile (*claim; -1: there was nothing to do),
+ * and is to be given back with sandbox_unclaim when the record is removed.
+ */
+int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay_error *err);
+void sandbox_unclaim(struct cay *cay, const char *id, int *claim);
 
 #endif

@@ -187,6 +187,7 @@ enum msg_flag {
     MSG_F_LEFT = 1 << 24,     /* SIGNAL: because its client went away */
     MSG_F_HOLD = 1 << 25,     /* EXEC with DETACH: it waits a while for its first follower */
     MSG_F_TASKS = 1 << 28,    /* SPAWN: comes with the command's v1 memory group */
+    MSG_F_LENIENT = 1 << 30,  /* LIST, FIND, GREP: what cannot be read is left out without a word */
 };
 
 struct msg {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/tar.h"
+#include "wire/tar_header.h"
 
 #include "base/err.h"
 #include "base/limits.h"
@@ -7,13 +7,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-/* The layout of a header block; every field is text or octal digits. */
-struct header {
-    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100];
-    char magic[6], version[2], uname[32], gname[32], major[8], minor[8], prefix[155], unused[12];
-};
-_Static_assert(sizeof(struct header) == TAR_BLOCK, "a header is one block");
 
 enum state {
     S_HEADER = 0, /* collecting a header block */
@@ -57,7 +50,7 @@ static int parse_number(const char *field, size_t size, int64_t *out)
     return 0;
 }
 
-/* Decimal text of a pax record; a fraction is dropped. */
+/* Decimal text of a pax record; what is behind a point is left to the caller. */
 static int parse_decimal(const char *text, size_t size, int64_t *out)
 {
     bool negative = size && *text == '-';
@@ -74,21 +67,47 @@ static int parse_decimal(const char *text, size_t size, int64_t *out)
     return 0;
 }
 
+/* Seconds with a fraction of any size. The nanoseconds count forward, also before 1970. */
+static int parse_time(const char *text, size_t size, int64_t *seconds, uint32_t *nanoseconds)
+{
+    const char *point = memchr(text, '.', size);
+    uint32_t fraction = 0, unit = 100000000;
+    if (parse_decimal(text, size, seconds) < 0)
+        return -1;
+    for (const char *p = point ? point + 1 : text + size; p < text + size; p++, unit /= 10) {
+        if (*p < '0' || *p > '9')
+            return -1;
+        fraction += (uint32_t)(*p - '0') * unit;
+    }
+    if (*text == '-' && fraction) {
+        *seconds -= 1;
+        fraction = 1000000000 - fraction;
+    }
+    *nanoseconds = fraction;
+    return 0;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 void tar_in_init(struct tar_in *in)
 {
-    *in = (struct tar_in){.state = S_HEADER, .extra = CAY_BUF(CAY_MAX_PAX)};
+    *in = (struct tar_in){.state = S_HEADER,
+                          .extra = CAY_BUF(CAY_MAX_PAX),
+                          .xattrs = CAY_BUF(2 * CAY_MAX_PAX),
+                          .kept_xattrs = CAY_BUF(2 * CAY_MAX_PAX)};
 }
 
 void tar_in_done(struct tar_in *in)
 {
     buf_done(&in->extra);
+    buf_done(&in->xattrs);
+    buf_done(&in->kept_xattrs);
     free(in->path);
     free(in->link);
     free(in->kept_path);
     free(in->kept_link);
-    in->path = in->link = in->kept_path = in->kept_link = NULL;
+    free(in->note);
+    in->path = in->link = in->kept_path = in->kept_link = in->note = NULL;
 }
 
 bool tar_in_complete(const struct tar_in *in)
@@ -97,14 +116,15 @@ bool tar_in_complete(const struct tar_in *in)
            (in->state == S_HEADER && in->have == 0 && !in->path && !in->link);
 }
 
-static bool checksum_fits(const struct header *h)
+static bool checksum_fits(const struct tar_header *h)
 {
     int64_t want;
     uint32_t plain = 0;
     int32_t with_sign = 0; /* some old writers summed signed characters */
     const unsigned char *p = (const unsigned char *)h;
     for (size_t i = 0; i < TAR_BLOCK; i++) {
-        bool own = i >= offsetof(struct header, checksum) && i < offsetof(struct header, type);
+        bool own =
+            i >= offsetof(struct tar_header, checksum) && i < offsetof(struct tar_header, type);
         plain += own ? ' ' : p[i];
         with_sign += own ? ' ' : (signed char)p[i];
     }
@@ -127,6 +147,30 @@ static int keep(char **slot, const char *bytes, size_t size, struct cay_error *e
     return 0;
 }
 
+static int keep_xattr(struct tar_in *in, const char *key, size_t key_size, const char *value,
+                      size_t size, struct cay_error *err)
+{
+    char name[256];
+    if (key_size >= sizeof(name) || memchr(key, 0, key_size))
+        return cay_fail(err, CAY_E_INVALID, "the archive has a bad name of an attribute");
+    memcpy(name, key, key_size);
+    name[key_size] = 0;
+    if (tar_xattr_add(&in->xattrs, name, value, size) < 0)
+        return cay_fail_errno(err, ENOMEM, "cannot read the archive");
+    return 0;
+}
+
+/* A global header is for all entries, and nothing of it is taken but a comment of ours. */
+static int take_comment(struct tar_in *in, const char *key, size_t key_size, const char *value,
+                        size_t size, struct cay_error *err)
+{
+    size_t mark = strlen(TAR_NOTE_MARK);
+    if (key_size != 7 || memcmp(key, "comment", 7) != 0 || size <= mark ||
+        memcmp(value, TAR_NOTE_MARK, mark) != 0 || memchr(value, 0, size))
+        return 0;
+    return keep(&in->note, value + mark, CAY_MIN(size - mark, (size_t)CAY_MAX_PATH - 1), err);
+}
+
 static int take_record(struct tar_in *in, const char *key, size_t key_size, const char *value,
                        size_t size, struct cay_error *err)
 {
@@ -136,7 +180,6 @@ static int take_record(struct tar_in *in, const char *key, size_t key_size, cons
         uint16_t offset;
     } numbers[] = {
         {"size", HAS_SIZE, offsetof(struct tar_in, size)},
-        {"mtime", HAS_MTIME, offsetof(struct tar_in, mtime)},
         {"uid", HAS_UID, offsetof(struct tar_in, uid)},
         {"gid", HAS_GID, offsetof(struct tar_in, gid)},
     };
@@ -144,6 +187,15 @@ static int take_record(struct tar_in *in, const char *key, size_t key_size, cons
         return keep(&in->path, value, size, err);
     if (key_size == 8 && memcmp(key, "linkpath", 8) == 0)
         return keep(&in->link, value, size, err);
+    if (key_size == 5 && memcmp(key, "mtime", 5) == 0) {
+        in->has |= HAS_MTIME;
+        return parse_time(value, size, &in->mtime, &in->mtime_nsec) < 0
+                   ? cay_fail(err, CAY_E_INVALID, "the archive has a bad 'mtime' record")
+                   : 0;
+    }
+    if (key_size > strlen(TAR_XATTR) && memcmp(key, TAR_XATTR, strlen(TAR_XATTR)) == 0)
+        return keep_xattr(in, key + strlen(TAR_XATTR), key_size - strlen(TAR_XATTR), value, size,
+                          err);
     if (key_size > 11 && memcmp(key, "GNU.sparse.", 11) == 0)
         return cay_fail(err, CAY_E_UNSUPPORTED,
                         "the archive has a sparse file; make it without --sparse");
@@ -151,7 +203,7 @@ static int take_record(struct tar_in *in, const char *key, size_t key_size, cons
         int64_t number;
         if (strlen(numbers[i].key) != key_size || memcmp(key, numbers[i].key, key_size) != 0)
             continue;
-        if (parse_decimal(value, size, &number) < 0 || (number < 0 && numbers[i].has != HAS_MTIME))
+        if (parse_decimal(value, size, &number) < 0 || number < 0)
             return cay_fail(err, CAY_E_INVALID, "the archive has a bad '%s' record",
                             numbers[i].key);
         memcpy((char *)in + numbers[i].offset, &number, sizeof(number));
@@ -177,8 +229,8 @@ static int take_pax(struct tar_in *in, struct cay_error *err)
         const char *equals = memchr(p, '=', (size_t)(stop - p));
         if (!equals)
             return cay_fail(err, CAY_E_INVALID, "the archive has a damaged pax header");
-        if (take_record(in, p, (size_t)(equals - p), equals + 1, (size_t)(stop - equals - 1), err) <
-            0)
+        if ((in->kind == 'g' ? take_comment : take_record)(in, p, (size_t)(equals - p), equals + 1,
+                                                           (size_t)(stop - equals - 1), err) < 0)
             return -1;
         at += length;
     }
@@ -187,7 +239,7 @@ static int take_pax(struct tar_in *in, struct cay_error *err)
 
 static int take_extra(struct tar_in *in, struct cay_error *err)
 {
-    if (in->kind == 'x')
+    if (in->kind == 'x' || in->kind == 'g')
         return take_pax(in, err);
     size_t size = in->extra.size;
     while (size && in->extra.data[size - 1] == 0)
@@ -195,7 +247,7 @@ static int take_extra(struct tar_in *in, struct cay_error *err)
     return keep(in->kind == 'L' ? &in->path : &in->link, size ? in->extra.data : "", size, err);
 }
 
-static void copy_names(struct tar_in *in, const struct header *h)
+static void copy_names(struct tar_in *in, const struct tar_header *h)
 {
     bool prefixed = memcmp(h->magic, "ustar", 6) == 0 && h->prefix[0];
     free(in->kept_path);
@@ -210,7 +262,7 @@ static void copy_names(struct tar_in *in, const struct header *h)
     in->entry.link = in->kept_link ? in->kept_link : in->short_link;
 }
 
-static int take_entry(struct tar_in *in, const struct header *h, int64_t size,
+static int take_entry(struct tar_in *in, const struct tar_header *h, int64_t size,
                       struct cay_error *err)
 {
     int64_t mode, uid, gid, mtime;
@@ -229,6 +281,13 @@ static int take_entry(struct tar_in *in, const struct header *h, int64_t size,
     entry->uid = in->has & HAS_UID ? in->uid : (uint64_t)uid;
     entry->gid = in->has & HAS_GID ? in->gid : (uint64_t)gid;
     entry->mtime = in->has & HAS_MTIME ? in->mtime : mtime;
+    entry->mtime_nsec = in->has & HAS_MTIME ? in->mtime_nsec : 0;
+    struct cay_buf old = in->kept_xattrs;
+    in->kept_xattrs = in->xattrs;
+    in->xattrs = old;
+    in->xattrs.size = 0;
+    entry->xattrs = in->kept_xattrs.size ? in->kept_xattrs.data : NULL;
+    entry->xattrs_size = in->kept_xattrs.size;
     entry->size = in->has & HAS_SIZE ? in->size : (uint64_t)size;
     in->has = 0;
     /* Links, directories and fifos have no content, whatever their size field says. */
@@ -242,7 +301,7 @@ static int take_entry(struct tar_in *in, const struct header *h, int64_t size,
 
 static int take_header(struct tar_in *in, struct cay_error *err)
 {
-    struct header h;
+    struct tar_header h;
     int64_t size;
     static const unsigned char zeros[TAR_BLOCK];
     memcpy(&h, in->block, sizeof(h));
@@ -268,8 +327,10 @@ static int take_header(struct tar_in *in, struct cay_error *err)
         in->extra.size = 0;
         in->state = S_EXTRA;
         break;
-    case 'g':
-        in->state = S_SKIP;
+    case 'g': /* one that is larger is none of ours */
+        in->kind = h.type;
+        in->extra.size = 0;
+        in->state = size > CAY_MAX_PAX ? S_SKIP : S_EXTRA;
         break;
     case 'S':
         return cay_fail(err, CAY_E_UNSUPPORTED,
@@ -315,9 +376,12 @@ int tar_in_next(struct tar_in *in, const char **at, const char *end, struct cay_
             in->left -= n;
             if (in->left)
                 return TAR_MORE;
+            free(steal_ptr(&in->note));
             if (take_extra(in, err) < 0)
                 return -1;
             skip_padding(in);
+            if (in->note)
+                return TAR_NOTE;
             break;
         case S_BODY:
             if (n == 0)
@@ -344,125 +408,4 @@ int tar_in_next(struct tar_in *in, const char **at, const char *end, struct cay_
             return TAR_MORE;
         }
     }
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
-
-static void put_octal(char *field, size_t size, uint64_t value)
-{
-    for (size_t i = size - 1; i-- > 0; value >>= 3)
-        field[i] = (char)('0' + (value & 7));
-}
-
-static bool fits_octal(size_t size, uint64_t value)
-{
-    return value >> (3 * (size - 1)) == 0;
-}
-
-/* Splits a long path over prefix and name as ustar wants it; false if it does not fit. */
-static bool put_path(struct header *h, const char *path)
-{
-    size_t size = strlen(path);
-    if (size <= sizeof(h->name)) {
-        memcpy(h->name, path, size);
-        return true;
-    }
-    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-        size_t head = (size_t)(slash - path), tail = size - head - 1;
-        if (head == 0 || head > sizeof(h->prefix) || tail == 0 || tail > sizeof(h->name))
-            continue;
-        memcpy(h->prefix, path, head);
-        memcpy(h->name, slash + 1, tail);
-        return true;
-    }
-    memcpy(h->name, path, sizeof(h->name));
-    return false;
-}
-
-static void finish(struct header *h, char type)
-{
-    uint32_t sum = 0;
-    h->type = type;
-    memcpy(h->magic, "ustar", 6);
-    memcpy(h->version, "00", 2);
-    memset(h->checksum, ' ', sizeof(h->checksum));
-    for (size_t i = 0; i < sizeof(*h); i++)
-        sum += ((const unsigned char *)h)[i];
-    put_octal(h->checksum, 7, sum);
-    h->checksum[6] = 0;
-}
-
-static void put_record(struct cay_buf *buf, const char *key, const char *value)
-{
-    size_t body = strlen(key) + strlen(value) + 3, total = body;
-    for (size_t last = 0; last != total;) {
-        char digits[24];
-        last = total;
-        total = body + (size_t)snprintf(digits, sizeof(digits), "%zu", total);
-    }
-    buf_fmt(buf, "%zu %s=", total, key);
-    buf_str(buf, value);
-    buf_str(buf, "\n");
-}
-
-static void put_number_record(struct cay_buf *buf, const char *key, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof(text), "%lld", (long long)value);
-    put_record(buf, key, text);
-}
-
-static int put_zeros(struct cay_buf *buf, size_t size)
-{
-    static const char zeros[2 * TAR_BLOCK];
-    return buf_add(buf, zeros, size);
-}
-
-int tar_put(struct cay_buf *buf, const struct tar_entry *entry)
-{
-    autobuf struct cay_buf pax = CAY_BUF(CAY_MAX_PAX);
-    struct header h = {0};
-    const struct {
-        const char *key;
-        char *field;
-        size_t size;
-        int64_t value;
-    } numbers[] = {
-        {"size", h.size, sizeof(h.size), (int64_t)entry->size},
-        {"mtime", h.mtime, sizeof(h.mtime), entry->mtime},
-        {"uid", h.uid, sizeof(h.uid), (int64_t)entry->uid},
-        {"gid", h.gid, sizeof(h.gid), (int64_t)entry->gid},
-    };
-    if (!put_path(&h, entry->path))
-        put_record(&pax, "path", entry->path);
-    if (strlen(entry->link) > sizeof(h.link))
-        put_record(&pax, "linkpath", entry->link);
-    memcpy(h.link, entry->link, CAY_MIN(strlen(entry->link), sizeof(h.link)));
-    put_octal(h.mode, sizeof(h.mode), entry->mode & 07777);
-    for (size_t i = 0; i < CAY_COUNT(numbers); i++) {
-        bool fits = fits_octal(numbers[i].size, (uint64_t)numbers[i].value);
-        put_octal(numbers[i].field, numbers[i].size, fits ? (uint64_t)numbers[i].value : 0);
-        if (!fits)
-            put_number_record(&pax, numbers[i].key, numbers[i].value);
-    }
-    finish(&h, entry->type);
-    if (pax.size || pax.failed) {
-        struct header x = {.name = "././@PaxHeader"};
-        put_octal(x.mode, sizeof(x.mode), 0644);
-        put_octal(x.uid, sizeof(x.uid), 0);
-        put_octal(x.gid, sizeof(x.gid), 0);
-        put_octal(x.mtime, sizeof(x.mtime), 0);
-        put_octal(x.size, sizeof(x.size), pax.size);
-        finish(&x, 'x');
-        buf_add(buf, &x, sizeof(x));
-        buf_add(buf, pax.data, pax.size);
-        put_zeros(buf, tar_padding(pax.size));
-        buf->failed |= pax.failed;
-    }
-    return buf_add(buf, &h, sizeof(h));
-}
-
-int tar_put_end(struct cay_buf *buf)
-{
-    return put_zeros(buf, 2 * TAR_BLOCK);
 }

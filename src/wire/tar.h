@@ -2,9 +2,9 @@
 /*
  * The tar format without I/O. Reading is a push parser: bytes in, events out (an entry, pieces of
  * its content, its end, the end of the archive). Understood are ustar, pax (path, linkpath, size,
- * mtime, uid, gid) and GNU long names; sparse files are refused, because their bytes would come out
- * wrong. Writing appends the header of one entry, with a pax header before it where ustar has no
- * room.
+ * mtime, uid, gid, SCHILY.xattr) and GNU long names; sparse files are refused, because their bytes
+ * would come out wrong. Writing appends the header of one entry, with a pax header before it where
+ * ustar has no room.
  *
  * Nothing is judged here: a path comes out as it is stored, with `..` and leading slashes. Memory
  * is bounded by CAY_MAX_PAX, whatever the archive says. Used by the file worker and by libcay's
@@ -34,8 +34,16 @@ struct tar_entry {
     uint32_t mode;
     uint64_t uid, gid, size; /* size: only of files */
     int64_t mtime;           /* seconds */
+    uint32_t mtime_nsec;     /* counted forward, also before 1970 */
     const char *path;
-    const char *link; /* of both kinds of links, else "" */
+    const char *link;   /* of both kinds of links, else "" */
+    const char *xattrs; /* see tar_xattr_next */
+    size_t xattrs_size;
+};
+
+struct tar_xattr {
+    const char *name, *value; /* borrowed */
+    size_t size;
 };
 
 enum tar_event {
@@ -43,6 +51,7 @@ enum tar_event {
     TAR_ENTRY,     /* in->entry, borrowed until the next TAR_ENTRY */
     TAR_DATA,      /* in->data, in->data_size: borrowed from the input */
     TAR_ENTRY_END, /* the content of the entry is complete (comes for every entry) */
+    TAR_NOTE,      /* in->note: what the archive does not have, as its maker says */
     TAR_END,       /* the archive's end mark; what follows is ignored */
 };
 
@@ -58,10 +67,13 @@ struct tar_in {
     uint32_t has;      /* which of the next four a pax header gave */
     uint64_t size, uid, gid;
     int64_t mtime;
+    uint32_t mtime_nsec;
+    struct cay_buf xattrs, kept_xattrs;
     char *kept_path, *kept_link; /* what `entry` borrows */
     char short_path[260], short_link[104];
 
     struct tar_entry entry;
+    char *note;
     const char *data;
     size_t data_size;
 };
@@ -78,6 +90,15 @@ bool tar_in_complete(const struct tar_in *in);
  * zeros. */
 int tar_put(struct cay_buf *buf, const struct tar_entry *entry);
 int tar_put_end(struct cay_buf *buf);
+/* Says in the archive what it does not have, for people: other readers ignore it. */
+int tar_put_note(struct cay_buf *buf, const char *text);
+/* The list of extended attributes of an entry. */
+int tar_xattr_add(struct cay_buf *buf, const char *name, const char *value, size_t size);
+bool tar_xattr_next(const char **at, const char *end, struct tar_xattr *out);
+static inline const char *tar_xattr_end(const struct tar_entry *entry)
+{
+    return entry->xattrs ? entry->xattrs + entry->xattrs_size : NULL;
+}
 static inline size_t tar_padding(uint64_t size)
 {
     return (size_t)(-size & (TAR_BLOCK - 1));

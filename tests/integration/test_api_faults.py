@@ -3,6 +3,7 @@
 that jump, with clients that die or hardly read. No sandbox is lost, no byte twice or missing, nothing kept."""
 import concurrent.futures
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -106,6 +107,52 @@ def test_two_daemons_on_one_state_directory(daemons):
     assert second.exec(box, "echo served")["stdout"] == "served\n"
     assert second.stop() == 0
     first.start()
+
+
+def second_of(first, **paths):
+    """Another daemon on the engine of `first`, but for `paths`."""
+    second = Daemon(engine=first.cay, start=False)
+    second.config, second.log = first.top / "second.conf", first.top / "second.log"
+    second.sock = first.top / "second.sock"
+    second.options["listen"] = f"unix:{second.sock}"
+    second.env = {**second.env, **{name: str(path) for name, path in paths.items()}}
+    return second
+
+
+def test_two_daemons_on_one_run_directory(daemons):
+    """With state directories of their own, or with one that was removed and made again."""
+    first = daemons()
+    box = first.create()
+    second = second_of(first, CAY_STATE_DIR=first.top / "other")
+    code, text = second.refused(10)
+    assert code == 125 and len(text.strip().splitlines()) == 1 and f"{first.run_dir};" in text and "--run-dir" in text
+    assert first.sock.exists() and first.exec(box, "echo served")["stdout"] == "served\n"
+    first.restart("kill9")
+    first.upgrade()
+    assert second.refused(10)[0] == 125, "the lock outlives an upgrade"
+
+
+def test_two_daemons_on_one_socket(daemons):
+    first = daemons()
+    box = first.create()
+    second = second_of(first, CAY_STATE_DIR=first.top / "other", CAY_RUN_DIR=first.top / "run2")
+    second.sock, second.options["listen"] = first.sock, first.options["listen"]
+    code, text = second.refused(10)
+    assert code == 125 and f"another program listens on {first.sock}; stop it" in text, text
+    assert first.exec(box, "echo served")["stdout"] == "served\n"
+
+
+def test_a_daemon_removes_no_socket_but_its_own(daemons):
+    first = daemons()
+    first.sock.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(first.sock))
+        other.listen()
+        assert first.stop() == 0
+        assert first.sock.exists()
+    first.start()
+    assert first.get("/version").status == 200, "one that nobody listens on is replaced"
+    assert first.stop() == 0 and not first.sock.exists()
 
 
 def test_upgrade_in_place_refuses_nobody(daemons):
@@ -412,6 +459,95 @@ def test_disk_full_recovers_without_a_restart(small_state):
         until(lambda turn=turn: daemon.post("/sandboxes", {"id": f"x{turn}"}).status == 201, 5)
         assert daemon.exec(box, "echo up")["stdout"] == "up\n"
     assert daemon.cay.run("audit", "--verify").returncode == 0
+
+
+def test_a_full_disk_is_told_and_can_be_emptied(small_state):
+    """Readiness and errors name the directory; what makes room is done, and written down."""
+    daemon = small_state
+    boxes = [daemon.create(id=f"b{i}") for i in range(4)]
+    pid = daemon.start_process(boxes[3], "sleep 60")
+    assert daemon.get("/readyz").body == {"status": "ready"}
+    filler = daemon.state / "filler"
+    fill(filler)
+    answer = daemon.get("/readyz")
+    assert answer.status == 503 and answer.body["status"] == "failing"
+    assert answer.body["directory"] == str(daemon.state) and "is full" in answer.body["message"]
+    for _ in range(200):  # until all that is left is for removals
+        answer = daemon.post(f"/sandboxes/{boxes[3]}/exec", {"argv": ["true"]})
+        if answer.status != 200:
+            break
+    assert answer.status == 507 and str(daemon.state) in answer.error["message"], answer
+    for _ in range(50):
+        answer = daemon.post(f"/sandboxes/{boxes[3]}/exec", {"argv": ["true"]})
+        assert answer.status == 507 and "is full" in answer.error["message"], answer
+    daemon.restart("kill9")
+    assert daemon.delete(f"/sandboxes/{boxes[3]}/processes/{pid}").status == 204
+    assert daemon.post(f"/sandboxes/{boxes[0]}/stop", {}).status in (200, 204)
+    assert daemon.post(f"/sandboxes/{boxes[1]}/kill", {}).status in (200, 204)
+    for box in boxes:
+        assert daemon.delete(f"/sandboxes/{box}").status == 204
+    assert {e["sandbox"] for e in daemon.stream("/events") if e["type"] == "removed"} == set(boxes)
+    filler.unlink()
+    assert daemon.get("/readyz").body == {"status": "ready"}
+    daemon.create(id="again")
+    assert daemon.cay.run("audit", "--verify").returncode == 0
+
+
+@pytest.mark.parametrize("how", ["emptied", "removed"])
+@pytest.mark.parametrize("running", [True, False])
+def test_an_audit_log_that_is_lost_stays_a_fault(daemons, how, running):
+    daemon = daemons()
+    box = daemon.create()
+    assert daemon.cay.run("audit", "--verify").returncode == 0
+    time.sleep(1.5)  # head knows of it
+    if not running:
+        assert daemon.stop() == 0
+    log = daemon.state / "audit" / "audit.jsonl"
+    lost = len(log.read_bytes().splitlines())
+    log.unlink() if how == "removed" else os.truncate(log, 0)
+    if running:
+        daemon.exec(box, "true")
+        time.sleep(1.5)  # a file that is gone is noticed when it is synced
+        daemon.exec(box, "true")
+        daemon.restart("kill9")
+    else:
+        daemon.start()
+    for how in ("stop", "kill9"):
+        done = daemon.cay.run("audit", "--verify")
+        assert done.returncode == 1 and "entries 1 to" in done.stdout + done.stderr, done
+        daemon.restart(how)
+    entry = json.loads(log.read_bytes().splitlines()[0])
+    assert entry["action"] == "recovered" and entry["detail"]["from_seq"] == 1 and entry["detail"]["to_seq"] >= lost
+
+
+EXT4_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+
+
+def test_a_disk_that_fails_is_told(tmp_path):
+    """Nothing is changed that cannot be written down, and readiness says where the fault is."""
+    daemon = Daemon(start=False)
+    daemon.state.mkdir()
+    image = tmp_path / "disk"
+    with open(image, "wb") as f:
+        f.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, daemon.state], check=True)
+    try:
+        daemon.start()
+        assert daemon.get("/readyz").status == 200
+        fd = os.open(daemon.state, os.O_RDONLY)
+        fcntl.ioctl(fd, EXT4_SHUTDOWN, struct.pack("I", 2))
+        os.close(fd)
+        answer = daemon.post("/sandboxes", {"id": "none"})
+        assert answer.status >= 500 and str(daemon.state) in answer.error["message"], answer
+        answer = daemon.get("/readyz")
+        assert answer.status == 503 and answer.body["status"] == "failing", answer
+        assert answer.body["directory"] == str(daemon.state)
+        assert daemon.get("/healthz").status == 200
+    finally:
+        daemon.stop()
+        until(lambda: subprocess.run(["umount", daemon.state], capture_output=True).returncode == 0, 10, every=0.05)
+        daemon.close()
 
 
 def test_out_of_descriptors(daemons):

@@ -3,12 +3,10 @@
 import base64
 import contextlib
 import hashlib
-import io
 import json
 import os
 import pathlib
 import socket
-import tarfile
 import threading
 import time
 import urllib.parse
@@ -234,6 +232,10 @@ def test_head(box, place):
     assert box.get(f"{place}/h", method="HEAD", headers={"Range": "bytes=0-1"}).headers["Content-Length"] == "100000"
     assert box.get(f"{place}/missing", 404, method="HEAD").body == b""
     assert box.get(place, 400, method="HEAD").body == b""
+    box.put(f"{place}/empty", b"")
+    assert box.get(f"{place}/empty", method="HEAD").headers["Content-Length"] == "0"
+    told = box.get("/proc/filesystems", method="HEAD").headers["Content-Length"]
+    assert int(told) == len(box.get("/proc/filesystems").body) > 0
     with box.daemon.client() as client:  # nothing is left over on the connection
         for _ in range(3):
             assert client.request("HEAD", box.url("files", path=f"{place}/h")).status == 200
@@ -259,7 +261,9 @@ def test_parents_and_modes(box, place):
     assert box.stat(f"{place}/a/b/c/f")["mode"] == 0o600
     box.put(f"{place}/new", b"y")
     assert box.stat(f"{place}/new")["mode"] == 0o644
-    for bad in ("888", "rw-r--r--", "-1", "77777", "0", "644x"):
+    box.put(f"{place}/new", b"y", mode="0")
+    assert box.stat(f"{place}/new")["mode"] == 0, "no bits are a mode, too"
+    for bad in ("888", "rw-r--r--", "-1", "77777", "644x"):
         refused(box.put(f"{place}/bad", b"y", 400, mode=bad), "invalid")
     assert "bad" not in box.names(place)
 
@@ -388,21 +392,6 @@ def test_a_full_disk(cayd):
         box.put("/tmp/g", b"x" * MIB)
     finally:
         cayd.cay.run("rm", "-f", box.id)
-
-
-def test_an_endless_body_is_cut(box, place):
-    """An upload that failed is read on in politeness, but not for ever."""
-    box.post("mkdir", {"path": f"{place}/dir"})
-    sock = box.daemon.dial(20)
-    sock.sendall(f"PUT {full_path(box.url('files', path=f'{place}/dir'))} HTTP/1.1\r\nHost: localhost\r\n"
-                 f"Content-Length: {1 << 40}\r\n\r\n".encode())
-    sent, piece = 0, b"x" * MIB
-    with contextlib.suppress(ConnectionError):
-        while sent < 512 * MIB:
-            sock.sendall(piece)
-            sent += MIB
-    sock.close()
-    assert sent < 512 * MIB
 
 
 # ---- names
@@ -652,6 +641,22 @@ def test_grep(box, place):
 
 # ---- watch
 
+def test_what_a_walk_cannot_read_is_told(box, place):
+    """All that can be read, and then an error which names what cannot."""
+    box.sh(f"cd {place}; mkdir a b c; for d in a b c; do echo hello > $d/1; done; chmod 700 b; chmod 755 . a c")
+    for what, name, query in (("find", "entries", {}), ("list", "entries", {"depth": 9}),
+                              ("grep", "matches", {"pattern": "hello"})):
+        body = box.look(what, path=place, user="1000", **query)
+        found = [one.get("name") or one.get("path") for one in body[name]]
+        assert [n for n in found if "/" in n] == ["a/1", "c/1"], body
+        assert body["error"]["code"] == "denied" and "'b'" in body["error"]["message"], body
+        assert "error" not in box.look(what, path=place, **query)
+    box.sh(f"chmod 600 {place}/c/1")
+    body = box.look("grep", path=place, user="1000", pattern="hello")
+    assert [one["path"] for one in body["matches"]] == ["a/1"] and "1 more" in body["error"]["message"], body
+    assert "error" not in box.look("list", path=place, user="1000"), "one level goes into none of them"
+
+
 def test_watch(box, place):
     with box.daemon.stream(box.url("fs/watch", path=place, recursive="true"), timeout=10) as stream:
         assert stream.status == 200 and stream.headers.get_content_type() == NDJSON
@@ -668,6 +673,20 @@ def test_watch(box, place):
         box.sh(f"touch \"{place}/$(printf 'n\\377')\"")
         event = next(stream)
         assert event["path"] == "n\ufffd" and base64.b64decode(event["path_base64"]) == b"n\xff"
+
+
+def test_watch_tells_of_a_new_tree_once(box, place):
+    """Also where a directory has filled before it is followed, and its events come after that."""
+    with box.daemon.stream(box.url("fs/watch", path=place, recursive="true"), timeout=20) as stream:
+        assert next(stream) == {"type": "watching"}
+        box.sh(f"cd {place}; for i in $(seq 300); do mkdir -p $i/x/y; : > $i/x/y/f; done; : > last")
+        seen = []
+        while ("created", "last") not in seen:
+            event = next(stream)
+            seen.append((event["kind"], event["path"]))
+    made = [path for kind, path in seen if kind == "created"]
+    assert len(made) == len(set(made)), sorted(p for p in set(made) if made.count(p) > 1)
+    assert set(made) == {"last"} | {f"{i}{rest}" for i in range(1, 301) for rest in ("", "/x", "/x/y", "/x/y/f")}
 
 
 def test_watch_and_a_client_that_does_not_read(box, place):
@@ -705,69 +724,6 @@ def test_a_watcher_that_goes_away_leaves_no_worker(box, place):
     for stream in streams:
         stream.close()
     until(lambda: workers() == 2)
-
-
-# ---- archives
-
-def test_archive_round_trip(box, place):
-    data = os.urandom(200_000)
-    box.put(f"{place}/from/sub/f", data, mode="751")
-    box.put(f"{place}/from/" + "n" * 150, b"long")
-    box.sh(f"cd {place}/from; ln -s sub/f link; mkdir empty; mkfifo pipe")
-    answer = box.daemon.get(box.url("archive", path=f"{place}/from"))
-    assert answer.status == 200 and answer.headers["Content-Type"] == "application/x-tar"
-    with tarfile.open(fileobj=io.BytesIO(answer.body)) as tar:
-        members = {m.name: m for m in tar}
-        assert tar.extractfile("sub/f").read() == data and members["sub/f"].mode == 0o751
-        assert members["link"].linkname == "sub/f" and members["empty"].isdir()
-    assert box.daemon.put(box.url("archive", path=f"{place}/to/new"), answer.body).status == 204
-    assert box.get(f"{place}/to/new/sub/f").body == data
-    assert sorted(box.names(f"{place}/to/new", depth=9)) == sorted(box.names(f"{place}/from", depth=9))
-    assert box.daemon.get(box.url("archive", path=f"{place}/to/new")).status == 200
-    one = box.daemon.get(box.url("archive", path=f"{place}/from/sub/f")).body
-    with tarfile.open(fileobj=io.BytesIO(one)) as tar:
-        assert tar.getnames() == ["f"]
-    box.post("mkdir", {"path": f"{place}/void"})
-    assert box.daemon.get(box.url("archive", path=f"{place}/void")).status == 200
-
-
-def test_archive_as_a_user(box):
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        member = tarfile.TarInfo("f")
-        member.size = 3
-        tar.addfile(member, io.BytesIO(b"abc"))
-    assert box.daemon.put(box.url("archive", path="/home/user/t", user="user"), made.getvalue()).status == 204
-    assert box.stat("/home/user/t/f")["uid"] == 1000
-    refused(box.daemon.put(box.url("archive", path="/root/t", user="user"), made.getvalue()), "denied")
-
-
-def test_bad_archives(box, place, tmp_path):
-    refused(box.daemon.put(box.url("archive", path=place), b"no archive" * 1000), "invalid")
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        member = tarfile.TarInfo("f")
-        member.size = 100_000
-        tar.addfile(member, io.BytesIO(bytes(100_000)))
-    refused(box.daemon.put(box.url("archive", path=place), made.getvalue()[:50_000]), "invalid", "cut short")
-    for name in ("../../../../../../../../../../tmp/evil", str(tmp_path / "evil"), "a/../../evil"):
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w") as tar:
-            member = tarfile.TarInfo(name)
-            member.size = 4
-            tar.addfile(member, io.BytesIO(b"evil"))
-        box.daemon.put(box.url("archive", path=f"{place}/in"), made.getvalue())
-        assert not pathlib.Path("/tmp/evil").exists() and os.listdir(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_large_archive_through_the_daemon(box, place):
-    box.sh(f"mkdir {place}/t; for i in $(seq 40); do head -c 1000000 /dev/urandom > {place}/t/$i; done")
-    before = box.daemon.rss()
-    body = box.daemon.get(box.url("archive", path=f"{place}/t"), timeout=60).body
-    assert box.daemon.put(box.url("archive", path=f"{place}/u"), body, timeout=60).status == 204
-    assert box.daemon.rss() - before < 4 * MIB
-    assert box.sh(f"cd {place}/t; sha256sum *") == box.sh(f"cd {place}/u; sha256sum *")
 
 
 # ---- what breaks in the middle

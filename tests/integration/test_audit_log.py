@@ -152,11 +152,11 @@ def test_a_killed_writer_leaves_a_log_that_goes_on(log):
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_a_full_disk(log):
     log.mkdir(mode=0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "cay-audit-test", log], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k,mode=700", "cay-audit-test", log], check=True)
     driver = None
     try:
         hole = log / "ballast"
-        hole.write_bytes(b"x" * 12288)
+        hole.write_bytes(b"x" * 65536)  # beside 1 MiB that the log takes ahead
         driver = subprocess.Popen([DRIVER, log, "12", "0", "0", "full"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True)
         word, full = driver.stdout.readline().split()

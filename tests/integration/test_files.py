@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import tarfile
 import threading
@@ -56,6 +57,18 @@ def test_put_from_a_file_takes_its_mode(cay, box, tmp_path):
     assert cay.run("exec", box, "--", "/tmp/s.sh").stdout == "ran\n"
     refused(cay.run("fs", "put", box, "/tmp/y", tmp_path / "missing"), "missing")
     refused(cay.run("fs", "put", box, "/tmp/y", tmp_path), str(tmp_path))
+
+
+def test_a_mode_without_bits_is_kept(cay, box, tmp_path):
+    """Nothing becomes readable by a copy."""
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0)
+    cay.run("cp", secret, f"{box}:/tmp/zero-cp", check=True)
+    cay.run("fs", "put", box, "/tmp/zero-put", secret, check=True)
+    cay.run("fs", "put", "--mode", "0", box, "/tmp/zero-said", input="x", check=True)
+    for name in ("zero-cp", "zero-put", "zero-said"):
+        assert stat(cay, box, f"/tmp/{name}")["mode"] == 0, name
 
 
 def test_put_as_a_user(cay, box):
@@ -247,6 +260,20 @@ def test_grep(cay, make):
 
 # ---- changing
 
+def test_what_a_walk_cannot_read_is_an_error_at_its_end(cay, make):
+    box = make()
+    cay.sh(box, "mkdir -p /tmp/h/a /tmp/h/b /tmp/h/c; for d in a b c; do echo hi > /tmp/h/$d/1; done; chmod 700 /tmp/h/b", check=True)
+    for command, shown in ((("find", "/tmp/h", "1"), "/tmp/h/a/1\n/tmp/h/c/1\n"),
+                           (("grep", "/tmp/h", "hi"), "/tmp/h/a/1:1:hi\n/tmp/h/c/1:1:hi\n"),
+                           (("ls", "/tmp/h"), "a\na/1\nb\nc\nc/1\n")):
+        options = ["--depth", "9"] if command[0] == "ls" else []
+        done = cay.run("fs", command[0], "--user", "1000", *options, box, *command[1:])
+        assert (done.returncode, done.stdout) == (125, shown), done
+        assert "'b'" in done.stderr and "ermission" in done.stderr, done
+    done = cay.run("fs", "find", "--json", "--user", "1000", box, "/tmp/h", "1")
+    assert done.returncode == 125 and len(json.loads(done.stdout)) == 2, done
+
+
 def test_mkdir_mv_rm(cay, make):
     box = make()
     cay.run("fs", "mkdir", box, "/tmp/a/b/c", "/tmp/q", check=True)
@@ -375,6 +402,93 @@ def test_cp_directory_both_ways(cay, box, tmp_path):
     assert tree(tmp_path / "back", times=False) == tree(tmp_path / "t", times=False)
 
 
+KEPT = """
+import json, os, sys
+found = {}
+for top, dirs, files in os.walk(sys.argv[1]):
+    for full in [top] + [os.path.join(top, name) for name in dirs + files]:
+        st = os.lstat(full)
+        found[os.path.relpath(full, sys.argv[1])] = [
+            st.st_mode, st.st_mtime_ns, 0 if os.path.isdir(full) else st.st_nlink,
+            {} if os.path.islink(full) else {n: os.getxattr(full, n).hex() for n in os.listxattr(full)}]
+print(json.dumps(found))
+"""
+
+
+def kept(*command):
+    return json.loads(subprocess.run([*command], stdout=subprocess.PIPE, check=True).stdout)
+
+
+def test_cp_keeps_what_files_are(cay, make, tmp_path):
+    """Modes, times (nanoseconds, before 1970, of directories and links), hard links and attributes, both ways."""
+    box, top = make(), tmp_path / "t"
+    make_tree(top)
+    for name, mode in (("file", 0), ("sub/script", 0o711), ("sub/deep", 0o1777), ("sub", 0o500)):
+        (top / name).chmod(mode)
+    os.link(top / "file", top / "sub" / "second")
+    os.link(top / "file", top / "empty" / "third")
+    os.setxattr(top / "sub" / "script", "user.note", bytes(range(256)))
+    os.setxattr(top / "empty", "user.dir", b"")
+    times = {"file": -300_000_000_249_999_999, "link": 1_500_000_000_123_456_789, "sub/script": 1, "sub/deep": 2 * 10**18,
+             "empty": 1_400_000_000_000_000_001, "sub": 1_300_000_000_999_999_999, ".": 1_200_000_000_000_000_000}
+    for name, when in times.items():
+        os.utime(top / name, ns=(0, when), follow_symlinks=False)
+    here = kept("python3", "-c", KEPT, top)
+    assert here["file"][2] == 3 and here["file"][1] < 0
+    cay.run("cp", top, f"{box}:/tmp/tree", check=True)
+    assert json.loads(cay.run("exec", box, "--", "python3", "-c", KEPT, "/tmp/tree", check=True).stdout) == here
+    done = cay.run("cp", f"{box}:/tmp/tree", tmp_path / "back", check=True)
+    assert done.stderr == "" and kept("python3", "-c", KEPT, tmp_path / "back") == here
+    cay.run("cp", top / "sub" / "script", f"{box}:/tmp/one", check=True)
+    cay.run("cp", f"{box}:/tmp/one", tmp_path / "one", check=True)
+    assert (tmp_path / "one").stat().st_mtime_ns == 1 == stat(cay, box, "/tmp/one")["mtime_ns"]
+
+
+def test_cp_tells_what_it_does_not_keep(cay, make, tmp_path):
+    """Set-id bits stay out of the host; sockets and devices are named."""
+    box, top = make(), tmp_path / "t"
+    top.mkdir()
+    (top / "tool").write_text("x")
+    (top / "tool").chmod(0o6755)
+    os.mkfifo(top / "pipe")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(top / "sock"))
+        done = cay.run("cp", top, f"{box}:/tmp/t", check=True)
+    assert done.stderr.count("\n") == 1 and "skipped" in done.stderr and "sock" in done.stderr, done
+    assert stat(cay, box, "/tmp/t/tool")["mode"] == 0o6755 and stat(cay, box, "/tmp/t/pipe")["type"] == "pipe"
+    cay.sh(box, "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/tmp/t/inner\")'", check=True)
+    done = cay.run("cp", f"{box}:/tmp/t", tmp_path / "back", check=True)
+    assert sorted(os.listdir(tmp_path / "back")) == ["tool"] and (tmp_path / "back" / "tool").stat().st_mode & 0o7777 == 0o755
+    for word in ("set-id", "/tmp/t/pipe", "inner"):
+        assert done.stderr.count(word) == 1, done
+
+
+def test_cp_leaves_files_to_their_owner(cay, make, tmp_path):
+    """What is new belongs to who copies, what is replaced to whom it belonged; a directory stays what it is."""
+    box, top = make(), tmp_path / "t"
+    make_tree(top)
+    os.chown(top / "sub", 4321, 4321)
+    os.chown(top / "file", 4321, 4321)
+    cay.sh(box, "mkdir -p /tmp/t; echo old > /tmp/t/file; chown -R 1000:1000 /tmp/t; chmod 711 /tmp/t", check=True)
+    cay.run("cp", f"{top}/.", f"{box}:/tmp/t", check=True)
+    entry = stat(cay, box, "/tmp/t/file")
+    assert (entry["uid"], entry["gid"], entry["size"]) == (1000, 1000, 7)
+    assert stat(cay, box, "/tmp/t")["uid"] == 1000 and stat(cay, box, "/tmp/t")["mode"] == 0o711
+    assert stat(cay, box, "/tmp/t/sub")["uid"] == 0 == stat(cay, box, "/tmp/t/sub/script")["uid"]
+    cay.run("cp", top / "sub" / "script", f"{box}:/tmp/t/file", check=True)
+    assert stat(cay, box, "/tmp/t/file")["uid"] == 1000
+
+
+def test_cp_of_files_that_tell_no_size(cay, box, tmp_path):
+    cay.run("cp", "/proc/filesystems", f"{box}:/tmp/fs1", check=True)
+    assert cay.run("fs", "cat", box, "/tmp/fs1").stdout == pathlib.Path("/proc/filesystems").read_text() != ""
+    cay.run("cp", "/sys/kernel/mm/transparent_hugepage", f"{box}:/tmp/thp", check=True)
+    assert cay.run("fs", "cat", box, "/tmp/thp/enabled").stdout == \
+        pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    cay.run("cp", "/proc/kallsyms", f"{box}:/tmp/syms", check=True)
+    assert stat(cay, box, "/tmp/syms")["size"] > 100_000
+
+
 def test_tar_streams_both_ways(cay, box, tmp_path):
     make_tree(tmp_path / "t")
     packed = subprocess.run(["tar", "-C", tmp_path / "t", "-cf", "-", "."], stdout=subprocess.PIPE, check=True).stdout
@@ -401,6 +515,17 @@ def test_tar_of_many_formats(cay, box, tmp_path):
         cay.run("cp", "-", f"{box}:/tmp/form{number}", input=buffer.getvalue(), text=False, check=True)
         assert cay.run("fs", "cat", box, f"/tmp/form{number}/{long}").stdout == "hello"
         assert stat(cay, box, f"/tmp/form{number}/hard")["links"] == 2
+
+
+def test_tar_of_a_file_that_shrinks_is_an_error(cay, make):
+    box = make()
+    cay.sh(box, "mkdir /tmp/d; head -c 40000000 /dev/zero > /tmp/d/f", check=True)
+    copy = cay.popen("cp", f"{box}:/tmp/d", "-", text=False)
+    assert len(copy.stdout.read(1 << 20)) == 1 << 20
+    cay.sh(box, "truncate -s 1000 /tmp/d/f", check=True)
+    rest, said = copy.communicate(timeout=60)
+    assert copy.returncode == 125 and len(rest) < 40000000 - (1 << 20), copy.returncode
+    assert b"shorter" in said, said
 
 
 def test_tar_that_is_broken_or_cut(cay, box):

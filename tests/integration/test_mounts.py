@@ -33,6 +33,39 @@ def test_read_write_and_read_only(cay, make, folder):
     assert cay.sh(box, "cat /mnt/ro/later").stdout == "seen"
 
 
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small(request, folder):
+    """A file system of 1 MiB, one that can reserve room and one that cannot."""
+    place = folder / "small"
+    place.mkdir()
+    what = ["-t", "tmpfs", "-o", "size=1m", "caytest"]
+    if request.param == "ext4":
+        image = folder / "image"
+        with image.open("wb") as file:
+            file.truncate(1 << 20)
+        subprocess.run(["/sbin/mkfs.ext4", "-q", "-O", "^extent,^64bit,^has_journal", image], check=True)
+        what = ["-t", "ext4", "-o", "loop", image]
+    subprocess.run(["mount", *what, place], check=True)
+    place.chmod(0o755)
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_mounted_file_keeps_its_content_when_the_new_does_not_fit(cay, make, small):
+    conf = small / "conf"
+    old = os.urandom(300_000)
+    conf.write_bytes(old)
+    box = make("-v", f"{conf}:/etc/conf")
+    done = cay.run("fs", "put", box, "/etc/conf", input=os.urandom(3_000_000), text=False)
+    assert done.returncode == 125 and b"space" in done.stderr, done
+    assert conf.read_bytes() == old
+    for new in (os.urandom(400_000), b"short", b""):
+        cay.run("fs", "put", box, "/etc/conf", input=new, text=False, check=True)
+        assert conf.read_bytes() == new
+    assert not cay.sh(box, "ls -A /etc | grep '^[.]cay-'").stdout
+    cay.run("rm", "-f", box, check=True)
+
+
 def test_file_api_works_in_mounts(cay, make, folder):
     box = make("-v", f"{folder}:/mnt/d", "-v", f"{folder}:/mnt/ro:ro")
     cay.run("fs", "put", box, "/mnt/d/sub/f", input="x", check=True)

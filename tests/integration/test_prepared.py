@@ -9,6 +9,7 @@ import os
 import pathlib
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -334,6 +335,22 @@ def test_keeper_killed_while_parked(fresh, driver):
         driver("wait", second)
     fresh.ids()
     nothing_left(fresh)
+
+
+@pytest.mark.parametrize("how", ["lives", "killed"])
+def test_rm_of_one_that_was_given_away_and_has_no_run_directory(fresh, driver, how):
+    """Its cgroups have the name that it was prepared under, and are found by its record."""
+    driver.claim("--name", "box")
+    [name] = instances(fresh)
+    keeper = keeper_of(name)
+    if how == "killed":
+        os.kill(keeper, signal.SIGKILL)
+        until(lambda: not alive(keeper), 5)
+    shutil.rmtree(fresh.run_dir)
+    assert groups()
+    fresh.run("rm", "-f", "box", check=True)
+    assert not groups()
+    until(lambda: not alive(keeper), 5)
 
 
 @pytest.mark.parametrize("first", ["list", "real", "instance"])

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import struct
+import tarfile
 import threading
 
 from lib.engine import ROOT
@@ -143,32 +144,40 @@ class HostileWorker:
             sock.close()
 
 
-BITS = {"f": 0o100000, "d": 0o040000, "l": 0o120000, "c": 0o020000, "b": 0o060000, "p": 0o010000}
+KINDS = {
+    "f": tarfile.REGTYPE,
+    "d": tarfile.DIRTYPE,
+    "l": tarfile.SYMTYPE,
+    "h": tarfile.LNKTYPE,
+    "c": tarfile.CHRTYPE,
+    "b": tarfile.BLKTYPE,
+    "p": tarfile.FIFOTYPE,
+}
+
+
+def archive(entries):
+    """Names as they are given: tarfile's own writer would clean some of them."""
+    blocks = []
+    for name, kind, value, mode in entries:
+        member = tarfile.TarInfo(name)
+        member.type, member.mode = KINDS[kind], mode
+        member.linkname = value if kind in "lh" else ""
+        content = value.encode() if kind == "f" else b""
+        member.size = len(content)
+        blocks.append(member.tobuf(tarfile.PAX_FORMAT))
+        blocks.append(content + bytes(-len(content) % tarfile.BLOCKSIZE))
+    return b"".join(blocks) + bytes(2 * tarfile.BLOCKSIZE)
 
 
 def serve_tree(entries):
     """Answers as a worker whose directory /tree holds these (name, type letter, link or content, mode)."""
-    contents = {name: value for name, kind, value, _ in entries if kind == "f"}
+    packed = archive(entries)
 
     def answer(name, tag):
         if name == "FS_STAT":
             return frame("FS_ENTRY", tag, path="tree", mode=0o040755, links=2) + frame("MSG_OK", tag)
-        if name == "FS_LIST":
-            listed = [
-                frame(
-                    "FS_ENTRY",
-                    tag,
-                    path=path,
-                    mode=BITS[kind] | mode,
-                    **({"target": value} if kind == "l" else {}),
-                )
-                for path, kind, value, mode in entries
-            ]
-            return b"".join(listed) + frame("MSG_OK", tag)
-        if name == "FS_READ":
-            return frame("FS_DATA", tag, data="".join(contents.values()).encode() or b"x") + frame(
-                "MSG_OK", tag
-            )
+        if name == "FS_TAR_OUT":
+            return frame("FS_DATA", tag, data=packed) + frame("MSG_OK", tag)
         return frame("MSG_OK", tag)
 
     return answer

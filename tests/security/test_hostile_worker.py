@@ -43,6 +43,9 @@ TREES = {
         ("c/planted", "f", "evil", 0o644),
         ("a/b/c/planted", "f", "evil", 0o644),
     ],
+    "hard-link-out": [("a", "h", DEEP + "{victim}/secret", 0o600), ("b", "h", "/{victim}/secret", 0o600)],
+    "hard-link-through-a-link": [("a", "l", "/{victim}", 0o777), ("b", "h", "a/secret", 0o600)],
+    "hard-link-to-a-link": [("a", "l", "/{victim}/secret", 0o777), ("b", "h", "a", 0o600), ("b", "f", "evil", 0o644)],
     "dot-names": [
         ("./a", "l", "/{victim}", 0o777),
         ("a/./planted", "f", "evil", 0o644),
@@ -50,7 +53,7 @@ TREES = {
     ],
 }
 # an unpacker without any care stops at the second entry of these, so they have no control of their own
-UNCONTROLLED = ("directory-then-link", "parent-name-only")
+UNCONTROLLED = ("directory-then-link", "parent-name-only", "hard-link-out", "hard-link-through-a-link", "hard-link-to-a-link")
 
 
 def fill(entries, victim):
@@ -72,7 +75,8 @@ def victim(scratch):
 
 def state(folder):
     return [(p.name, p.read_text(), p.stat().st_mode) for p in sorted(folder.iterdir())] + [
-        folder.stat().st_mode
+        folder.stat().st_mode,
+        [p.stat().st_nlink for p in sorted(folder.iterdir())],
     ]
 
 
@@ -92,7 +96,7 @@ def test_hostile_listing(cay, box, scratch, victim, kind):
                 worker.answer = hostile.serve_tree(entries[start:])
                 done = cay.run("cp", f"{sandbox.id}:/tree", destination, timeout=20)
                 assert done.returncode in (0, 125), done
-        assert "FS_LIST" in worker.asked, worker.asked
+        assert "FS_TAR_OUT" in worker.asked, worker.asked
     assert state(victim) == before
     assert set(os.listdir(scratch)) <= {"out", "victim"}
 
@@ -140,10 +144,24 @@ def test_hostile_listing_with_devices(cay, box, scratch):
     found = {p.name: p.lstat() for p in (scratch / "out").rglob("*")}
     assert "plain" in found  # the control: ordinary entries of the same listing arrive
     for name, info in found.items():
-        assert not info.st_mode & 0o7000, f"{name} is set-uid on the host"
+        assert not info.st_mode & 0o6000, f"{name} is set-uid on the host"
         assert stat.S_ISREG(info.st_mode) or stat.S_ISDIR(
             info.st_mode
         ), f"{name} is a special file on the host"
+
+
+@pytest.mark.attack("hostile-listing-hard-link", "files", "a hard link to a file that was in the destination")
+def test_hostile_hard_link_to_what_was_there(cay, box, scratch):
+    """Else a later change of the one name would change the other."""
+    sandbox = box()
+    (scratch / "out").mkdir()
+    (scratch / "out" / "mine").write_text("mine")
+    entries = [("ours", "f", "x", 0o644), ("again", "h", "ours", 0o644), ("taken", "h", "mine", 0o644)]
+    with hostile.HostileWorker(cay, sandbox.id, hostile.serve_tree(entries)):
+        done = cay.run("cp", f"{sandbox.id}:/tree/.", scratch / "out", timeout=20)
+    assert done.returncode == 125 and "taken" in done.stderr, done
+    assert sorted(os.listdir(scratch / "out")) == ["again", "mine", "ours"]
+    assert (scratch / "out" / "mine").stat().st_nlink == 1 and (scratch / "out" / "ours").stat().st_nlink == 2
 
 
 NONSENSE = {

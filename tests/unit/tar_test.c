@@ -25,11 +25,18 @@ static const struct item items[] = {
     {{.type = TAR_FILE, .mode = 0600, .path = "empty", .link = ""}, ""},
     {{.type = TAR_SYMLINK, .mode = 0777, .path = "l", .link = "../x"}, ""},
     {{.type = TAR_HARDLINK, .mode = 0644, .path = "h", .link = "d/f"}, ""},
-    {{.type = TAR_FIFO, .mode = 0644, .path = "p", .link = ""}, ""},
+    {{.type = TAR_FIFO,
+      .mode = 0644,
+      .mtime = 1700000000,
+      .mtime_nsec = 123456789,
+      .path = "p",
+      .link = ""},
+     ""},
     {{.type = TAR_FILE,
       .mode = 0644,
       .size = 3,
       .mtime = -5,
+      .mtime_nsec = 250000000,
       .uid = 4000000000u,
       .path = long_name,
       .link = ""},
@@ -63,6 +70,7 @@ static void same_entry(const struct tar_entry *a, const struct tar_entry *b)
     assert_int_equal(a->type, b->type);
     assert_int_equal(a->mode, b->mode);
     assert_true(a->uid == b->uid && a->gid == b->gid && a->size == b->size && a->mtime == b->mtime);
+    assert_int_equal(a->mtime_nsec, b->mtime_nsec);
     assert_string_equal(a->path, b->path);
     assert_string_equal(a->link, b->link);
 }
@@ -139,6 +147,38 @@ TEST(cut_short_is_not_complete)
     assert_true(complete);
 }
 
+TEST(attributes_and_notes_come_back)
+{
+    autobuf struct cay_buf buf = CAY_BUF(1 << 20), xattrs = CAY_BUF(4096);
+    struct cay_error err;
+    struct tar_in in;
+    struct tar_xattr x;
+    tar_xattr_add(&xattrs, "user.a", "1\0=2", 4);
+    tar_xattr_add(&xattrs, "user.b", "", 0);
+    struct tar_entry with = {.type = TAR_FILE, .path = "f", .link = ""}, without = with;
+    with.xattrs = xattrs.data;
+    with.xattrs_size = xattrs.size;
+    tar_put(&buf, &with);
+    tar_put_note(&buf, "skipped 's'");
+    tar_put(&buf, &without);
+    const char *at = buf.data, *end = at + buf.size;
+    tar_in_init(&in);
+    assert_int_equal(tar_in_next(&in, &at, end, &err), TAR_ENTRY);
+    const char *list = in.entry.xattrs, *stop = list + in.entry.xattrs_size;
+    assert_true(tar_xattr_next(&list, stop, &x));
+    assert_string_equal(x.name, "user.a");
+    assert_int_equal(x.size, 4);
+    assert_memory_equal(x.value, "1\0=2", 4);
+    assert_true(tar_xattr_next(&list, stop, &x) && x.size == 0);
+    assert_false(tar_xattr_next(&list, stop, &x));
+    assert_int_equal(tar_in_next(&in, &at, end, &err), TAR_ENTRY_END);
+    assert_int_equal(tar_in_next(&in, &at, end, &err), TAR_NOTE);
+    assert_string_equal(in.note, "skipped 's'");
+    assert_int_equal(tar_in_next(&in, &at, end, &err), TAR_ENTRY);
+    assert_int_equal(in.entry.xattrs_size, 0);
+    tar_in_done(&in);
+}
+
 TEST(what_is_no_tar_is_refused)
 {
     char bytes[2 * TAR_BLOCK] = "\x1f\x8b\x08";
@@ -158,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back_in_any_pieces),
         cmocka_unit_test(cut_short_is_not_complete),
+        cmocka_unit_test(attributes_and_notes_come_back),
         cmocka_unit_test(what_is_no_tar_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -85,7 +85,7 @@ static void take_entry(struct list *list, const struct msg *msg)
 {
     struct session *last = list->n ? &list->sessions[list->n - 1] : NULL;
     const char *path = msg->path ? msg->path : "", *slash = strchr(path, '/');
-    uint64_t ms = msg->mtime_ns / 1000000;
+    uint64_t ms = (int64_t)msg->mtime_ns < 0 ? 0 : msg->mtime_ns / 1000000;
     if (!slash && S_ISDIR((mode_t)msg->mode) && aio_session_ok(path) && list->n < MAX_SESSIONS) {
         last = &list->sessions[list->n++];
         snprintf(last->id, sizeof(last->id), "%s", path);
@@ -138,7 +138,7 @@ static void done(struct channel *ch, const struct cay_error *err)
                                    .glob = "*/cwd",
                                    .pattern = "/",
                                    .number = MAX_SESSIONS,
-                                   .flags = MSG_F_LITERAL});
+                                   .flags = MSG_F_LITERAL | MSG_F_LENIENT});
 }
 
 static const struct channel_ops ops = {take, done, NULL};
@@ -157,7 +157,8 @@ static void start(struct request *r, const char *root, bool bash)
     list->bash = bash;
     r->op = list;
     r->drop = drop;
-    channel_open(&list->ch, r, NULL, &(struct msg){.type = FS_LIST, .path = root, .number = 2},
+    channel_open(&list->ch, r, NULL,
+                 &(struct msg){.type = FS_LIST, .path = root, .number = 2, .flags = MSG_F_LENIENT},
                  &ops);
 }
 

@@ -250,7 +250,10 @@ void aio_file_find(struct request *r)
     bool parts = strchr(args.glob, '/');
     if (look && (parts || strstr(args.glob, "**")))
         go(look, r,
-           &(struct msg){.type = FS_FIND, .path = args.path, .glob = parts ? args.glob : NULL});
+           &(struct msg){.type = FS_FIND,
+                         .path = args.path,
+                         .glob = parts ? args.glob : NULL,
+                         .flags = MSG_F_LENIENT});
     else if (look)
         go(look, r, &(struct msg){.type = FS_LIST, .path = args.path, .number = 1});
 }
@@ -290,7 +293,7 @@ static void list_print(struct look *look, const struct msg *msg, struct cay_buf 
         json_num(out, "size", msg->size);
     json_key(out, "modified_time");
     buf_str(out, "\"");
-    token_print_time(msg->mtime_ns / 1000000, out);
+    token_print_time((int64_t)msg->mtime_ns < 0 ? 0 : msg->mtime_ns / 1000000, out);
     buf_str(out, "\"");
     if (look->args.permissions) {
         json_key(out, "permissions");
@@ -337,7 +340,9 @@ void aio_file_list(struct request *r)
     struct look *look = look_new(r, &form, &args);
     uint64_t depth = !args.recursive ? 1 : args.max_depth ? args.max_depth : UINT32_MAX;
     if (look)
-        go(look, r, &(struct msg){.type = FS_LIST, .path = args.path, .number = depth});
+        go(look, r,
+           &(struct msg){
+               .type = FS_LIST, .path = args.path, .number = depth, .flags = MSG_F_LENIENT});
 }
 
 /* ---- grep ------------------------------------------------------------------------------------ */
@@ -405,7 +410,7 @@ static int grep_request(struct look *look, struct request *r, const char *field,
                         .pattern = look->pattern,
                         .glob = one ? args->include[0] : NULL,
                         .size = args->max_file_size,
-                        .flags = (args->literal ? MSG_F_LITERAL : 0) |
+                        .flags = MSG_F_LENIENT | (args->literal ? MSG_F_LITERAL : 0) |
                                  (ignore_case ? MSG_F_IGNORE_CASE : 0)};
     return 0;
 }

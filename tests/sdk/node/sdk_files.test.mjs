@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
-import { CayError, Denied, Invalid, NotFound } from "cay";
+import { CayError, Denied, Invalid, NoSpace, NotFound } from "cay";
 import { encode, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared();
@@ -85,8 +85,22 @@ test("write: refused before all of it was sent, the reason is told all the same"
   }
   const none = context.cay.attach("no-such-sandbox").files;
   await assert.rejects(none.write("/x", randomBytes(20_000_000)), NotFound);
-  await assert.rejects(none.write("/x", endless()), CayError); // the daemon listens for 64 MiB, then it hangs up
+  await assert.rejects(none.write("/x", endless()), NotFound);
   await until(() => closed);
+});
+
+test("write: a full disk is told, however much is still to come", async () => {
+  const small = await context.cay.create({ disk: "16M" });
+  try {
+    await assert.rejects(small.files.write("/tmp/x", new Uint8Array(100 << 20)), NoSpace);
+    async function* pieces() {
+      for (let i = 0; i < 1024; i++) yield new Uint8Array(1 << 20);
+    }
+    await assert.rejects(small.files.write("/tmp/x", pieces()), NoSpace);
+    await assert.rejects(small.files.write("/tmp", new Uint8Array(200 << 20)), Invalid);
+  } finally {
+    await small.remove({ force: true });
+  }
 });
 
 test("write: the mode that is given, else 644, else what the file had", async () => {

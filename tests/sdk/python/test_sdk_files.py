@@ -106,6 +106,18 @@ def test_a_pipe_does_not_hold_up_the_loop(acay, box):
     acay(body)
 
 
+@pytest.mark.parametrize("pieces", [100, 1024])
+def test_a_full_disk_is_told_however_much_is_still_to_come(twin, client, pieces):
+    box = twin(client.create(disk="16M"))
+    try:
+        with pytest.raises(sdk.NoSpace):
+            twin(box.files.write("/tmp/x", (bytes(1 << 20) for _ in range(pieces))))
+        with pytest.raises(sdk.Invalid):
+            twin(box.files.write("/tmp", (bytes(1 << 20) for _ in range(pieces))))
+    finally:
+        twin(box.remove())
+
+
 def test_a_write_that_breaks_off_changes_nothing(twin, sandbox, top):
     """The old file stays when the iterator raises; its exception is the caller's."""
     twin(sandbox.files.write(f"{top}/file", "old"))
