@@ -149,9 +149,9 @@ class Faults:
             out, err = traced.said()
             state = self.state()
             if out.strip() == NAME:
-                # The fault may be in this exec, too; then the next one works, unless it lasts.
+                # The fault may be in one of these, too; then the other works, unless it lasts.
                 tries = [self.call("exec", NAME, "--", "true").returncode for _ in range(2)]
-                harmed = tries[1] != 0 and rule[0] != "mmap"  # which every command needs, too
+                harmed = 0 not in tries and rule[0] != "mmap"  # which every command needs, too
                 if state != "running" or (harmed and not rule[3]):
                     raise Flagged("wrong", f"create said 0, the sandbox is {state}, and exec says {tries}")
             # What a keeper can never do again, such as removing a directory, cannot be asked of it.
