@@ -15,6 +15,8 @@
  * sends all before it looks gets through what a fast network takes in this time, and finds the
  * answer all the same. */
 #define LINGER_US 20000000
+/* ... and where no large body belongs. */
+#define LINGER_SMALL_US 3000000
 /* What an answer and its headers may be. */
 #define MAX_ANSWER (16u << 10)
 
@@ -63,12 +65,17 @@ static bool send_early(struct request *r)
     return r->early;
 }
 
+static uint64_t linger_us(const struct request *r)
+{
+    return r->route && r->route->body == BODY_STREAM ? LINGER_US : LINGER_SMALL_US;
+}
+
 bool early_swallow(struct request *r, size_t size)
 {
     uint64_t waited = cay_now_us() - r->answered_us;
     r->swallowed += size;
     if (r->early)
-        return waited < LINGER_US;
+        return waited < linger_us(r);
     if (r->swallowed <= POLITE_BYTES && waited < POLITE_US)
         return true;
     return send_early(r);
