@@ -314,7 +314,7 @@ static void reply_too_large(struct run *run, uint64_t size)
 static void on_exit_message(struct run *run, const struct msg *msg)
 {
     uint64_t size = msg->offset, kept_from = msg->number;
-    run->exit = exec_exit(msg);
+    run->exit = msg_exit(msg);
     exec_slot_free(&run->slot);
     run->phase = PHASE_END;
     call_end(&run->call);

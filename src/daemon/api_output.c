@@ -255,7 +255,7 @@ static void fail(struct output *o, const struct cay_error *err)
 static void put_exit(struct output *o, const struct msg *msg)
 {
     autobuf struct cay_buf json = CAY_BUF(4096);
-    const struct cay_exit e = exec_exit(msg);
+    const struct cay_exit e = msg_exit(msg);
     put_gap(o, msg->offset);
     o->offset = msg->offset;
     buf_str(&json, "{");

@@ -104,7 +104,7 @@ static void add_proc(struct cay_buf *out, const struct msg *msg)
         .pid = (pid_t)msg->pid,
         .running = msg->flags & MSG_F_RUNNING,
         .pty = msg->flags & MSG_F_PTY,
-        .exit = exec_exit(msg),
+        .exit = msg_exit(msg),
         .started_ms = msg->started_ms,
         .output_start = msg->offset,
         .output_end = msg->end,
@@ -254,7 +254,7 @@ static const struct opt wait_fields[] = {
 static void done_wait(struct ask *ask, const struct msg *msg)
 {
     autobuf struct cay_buf body = CAY_BUF(4096);
-    const struct cay_exit e = exec_exit(msg);
+    const struct cay_exit e = msg_exit(msg);
     buf_str(&body, "{");
     json_exit(&body, &e);
     buf_str(&body, "}\n");

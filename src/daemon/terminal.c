@@ -115,7 +115,7 @@ static void tell(struct terminal *t, const struct cay_buf *json)
 static void tell_exit(struct terminal *t, const struct msg *msg)
 {
     autobuf struct cay_buf json = CAY_BUF(4096);
-    const struct cay_exit e = exec_exit(msg);
+    const struct cay_exit e = msg_exit(msg);
     buf_str(&json, "{");
     json_str(&json, "type", "exit");
     json_num(&json, "offset", msg->offset);

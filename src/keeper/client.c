@@ -143,6 +143,15 @@ void client_exit(struct client *client, const struct proc *proc)
     tell_exit(client, proc, proc->spool.end, proc->spool.start > 0);
 }
 
+/* The host's disk does not give back what was kept: an error, and not a stream that never ends. */
+static void fail_read(struct client *client)
+{
+    struct cay_error err;
+    cay_fail(&err, CAY_E_LOST, "output that was kept cannot be read back from the host's disk");
+    client_leave(client);
+    client_fail(client, &err);
+}
+
 /* One frame of output. False when there is none. */
 static bool send_output(struct client *client, const struct spool *spool)
 {
@@ -155,6 +164,8 @@ static bool send_output(struct client *client, const struct spool *spool)
         return false;
     most = CAY_MIN(most, client->until - client->offset);
     size_t n = spool_read(spool, &client->offset, chunk, (size_t)most, &stream);
+    if (n == 0 && client->offset < spool->end)
+        fail_read(client);
     if (n == 0)
         return false;
     const struct msg msg = {

@@ -24,11 +24,6 @@ struct cay_proc {
     char *chunk;
 };
 
-struct cay_exit exec_exit(const struct msg *msg)
-{
-    return msg_exit(msg);
-}
-
 int exec_check(const struct cay_exec *exec, struct cay_error *err)
 {
     bool argv = exec->argv && exec->argv[0];
@@ -361,7 +356,7 @@ int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct
     const struct msg request = {.type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = timeout_ms};
     if (sandbox_call(sandbox, &request, &chan, &answer, err) < 0)
         return -1;
-    *out = exec_exit(&answer);
+    *out = msg_exit(&answer);
     msg_done(&answer);
     chan_done(&chan);
     return 0;
@@ -386,7 +381,7 @@ static void take_proc(const struct msg *msg, struct cay_proc_info *out)
         .output_start = msg->offset,
         .output_end = msg->end,
     };
-    out->exit = exec_exit(msg);
+    out->exit = msg_exit(msg);
     snprintf(out->command, sizeof(out->command), "%s", msg->text ? msg->text : "");
 }
 

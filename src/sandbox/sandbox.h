@@ -11,6 +11,7 @@
 #include "sandbox/spec.h"
 #include "sandbox/status.h"
 #include "wire/chan.h"
+#include "wire/follow.h"
 
 #include <stdatomic.h>
 
@@ -68,8 +69,6 @@ int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_e
 /* exec.c: the parts of cay_start that cay_create_start needs. */
 int exec_check(const struct cay_exec *exec, struct cay_error *err);
 struct msg exec_request(const struct cay_exec *exec);
-/* The exit fields of an EXIT or a PROC. */
-struct cay_exit exec_exit(const struct msg *msg);
 /* The EXEC was sent on the creator's connection already: takes its answer, and lends the
  * connection. */
 int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_error *err);

@@ -562,3 +562,22 @@ def test_a_small_disk_keeps_little_output(daemon):
     assert stats["output"] <= stats["output_max"] == 8 << 20
     assert len(daemon.output(box, pid)) <= 8 << 20
     daemon.remove(box)
+
+
+def test_kept_output_that_cannot_be_read_back_is_an_error(daemon):
+    """The host's disk fails under the keeper: the reader is told, and does not wait for ever; nothing else is harmed."""
+    box = daemon.create()
+    keeper = next(s["keeper_pid"] for s in daemon.cay.json("ps", "--json") if s["id"] == box)
+    control = daemon.cay.run("exec", box, "--", "head", "-c", "3000000", "/dev/zero", text=False)
+    assert control.returncode == 0 and len(control.stdout) == 3000000
+    fault = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-e", "trace=pread64", "-e",
+                              "inject=pread64:error=EIO:when=1+", "-p", str(keeper)])
+    try:
+        with open(f"/proc/{keeper}/status") as status:
+            until(lambda: status.seek(0) or "TracerPid:\t0\n" not in status.read())
+        done = daemon.cay.run("exec", box, "--", "head", "-c", "3000000", "/dev/zero", text=False)
+        assert done.returncode == 125 and b"cannot be read back" in done.stderr
+    finally:
+        end(fault)
+    assert daemon.cay.sh(box, "echo fine").stdout == "fine\n"
+    daemon.remove(box)

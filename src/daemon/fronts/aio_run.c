@@ -243,7 +243,7 @@ static void started(struct run *run, const struct msg *msg)
 
 static void ended(struct run *run, const struct msg *msg)
 {
-    const struct cay_exit e = exec_exit(msg);
+    const struct cay_exit e = msg_exit(msg);
     bool bash = run->kind == KIND_BASH;
     run->stage = STAGE_OVER;
     answer(run,

@@ -161,7 +161,7 @@ static void on_news(struct call *call, const struct msg *msg)
     if (msg->type == MSG_OUTPUT) {
         take_output(look, msg);
     } else if (msg->type == MSG_EXIT) {
-        e = exec_exit(msg);
+        e = msg_exit(msg);
         answer(look, &e);
     } else if (msg->type != MSG_ERROR) {
         answer(look, NULL); /* OK: that is all so far */
