@@ -94,7 +94,9 @@ static int add_line(struct filler *f, uint64_t file, const struct audit_raw *raw
     return rc;
 }
 
-/* Reads on from `pos`, BATCH lines at most, through as many files as that takes. */
+/* Reads on from `pos`, BATCH lines at most, through as many files as that takes. A current file
+ * that was empty when the store was opened has no number to find its lines by, so lines that came
+ * into it since are left to the next update. */
 static enum audit_index_status fill(struct filler *f, const struct audit_store *store, size_t file,
                                     struct audit_pos *pos, size_t *count)
 {
@@ -102,6 +104,8 @@ static enum audit_index_status fill(struct filler *f, const struct audit_store *
     for (; file < store->n && *count < BATCH; file++, from = 0) {
         struct audit_raw raw;
         uint64_t number = audit_store_first(store, file);
+        if (number == 0)
+            break;
         autofd int fd = audit_store_file(store, file);
         autoreader struct audit_reader reader;
         audit_reader_init(&reader, fd, from);

@@ -289,6 +289,19 @@ def test_queries_while_it_is_written(log):
         [e["seq"] for e in entries(log) if e["sandbox"] == "box8"]
 
 
+def test_queries_see_every_line_of_a_log_that_rotates_all_the_time(log):
+    """A query that met the new, still empty file indexed the lines that came next where no query found them again."""
+    driver = subprocess.Popen([DRIVER, log, "3000", "2000", "0", "slow"], stdin=subprocess.PIPE)
+    try:
+        while driver.poll() is None:
+            if (log / "head").exists():
+                entries(log, "--id", "box8")
+    finally:
+        driver.stdin.close()
+        assert driver.wait(30) == 0
+    assert [e["seq"] for e in entries(log)] == list(range(1, 3001))
+
+
 def test_an_index_pays(log, record_property):
     """100,000 entries: one sandbox of a hundred by the index and, with no room for one, by reading all."""
     write(log, 100000)
