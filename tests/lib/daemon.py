@@ -492,12 +492,14 @@ class Daemon(Verbs):
         """A connected socket."""
         if not tcp:
             sock = socket.socket(socket.AF_UNIX)
-            sock.settimeout(timeout)
+            # Blocking, so that a full backlog is waited for.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", max(1, int(timeout)), 0))
             try:
                 sock.connect(str(self.sock))
             except OSError:
                 sock.close()
                 raise
+            sock.settimeout(timeout)
             return sock
         sock = socket.create_connection(("127.0.0.1", self.port), timeout)
         if self.tls:
