@@ -177,7 +177,7 @@ static int await_ready(struct order *order, struct cay_error *err)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
-    else
+    else if (got == 0 || sandbox_misheard(order->spec.spec.id, err) == 0)
         cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
     chan_done(&chan);
@@ -320,7 +320,8 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         if (life == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
             order->existed = taken == 0;
-            if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)
+            /* It may have ended while it was asked. */
+            if (taken == 0 || !err || (err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND))
                 return taken;
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

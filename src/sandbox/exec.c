@@ -117,6 +117,9 @@ static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, str
                          struct cay_error *err)
 {
     automsg struct msg answer = {0};
+    struct cay_error own;
+    if (!err)
+        err = &own;
     if (await_keeper(sandbox, proc, err) < 0) {
         cay_proc_free(proc);
         return -1;
@@ -129,7 +132,7 @@ static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, str
     }
     if (got > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
-    else
+    else if (got >= 0 || sandbox_misheard(sandbox->id, err) == 0)
         cay_fail(err, CAY_E_GONE, "sandbox '%s' ended before the command started", sandbox->id);
     cay_proc_free(proc);
     return -1;
