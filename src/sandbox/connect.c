@@ -155,6 +155,17 @@ bool sandbox_await(int sock, uint64_t ms)
     }
 }
 
+int sandbox_ask(struct chan *chan, const struct msg *request, struct cay_error *err)
+{
+    struct cay_error lost;
+    automsg struct msg answer = {0};
+    if (chan_send(chan->sock, request, NULL, 0, err) == 0)
+        return 0;
+    if (err->code == CAY_E_GONE && chan_recv(chan, &answer, &lost) > 0 && answer.type == MSG_ERROR)
+        msg_to_error(&answer, err);
+    return -1;
+}
+
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
                  struct msg *answer, struct cay_error *err)
 {
@@ -163,7 +174,7 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
         err = &own;
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
-    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : 1;
+    int got = sandbox_ask(chan, request, err) < 0 ? -1 : 1;
     if (got > 0 &&
         !sandbox_await(chan->sock, CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
         chan_done(chan);

@@ -14,6 +14,7 @@
 #include "sandbox/image.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -161,6 +162,17 @@ static int tell(struct cay *cay, struct order *order, int status, struct cay_err
     return send_order(order, &request, status, err);
 }
 
+/* A keeper of another version was installed since we were started, or is looked for elsewhere. */
+static int refused(const struct msg *answer, struct cay_error *err)
+{
+    if (answer->code != CAY_E_VERSION)
+        return msg_to_error(answer, err);
+    return cay_fail(err, CAY_E_VERSION,
+                    "%.200s, this is " WIRE_WHO "; making sandboxes takes programs of one version "
+                    "(cayd: start it again)",
+                    answer->text ? answer->text : "cay-keeper");
+}
+
 /* Waits until the sandbox is up. */
 static int await_ready(struct order *order, struct cay_error *err)
 {
@@ -176,7 +188,7 @@ static int await_ready(struct order *order, struct cay_error *err)
     else if (got > 0 && answer.type == MSG_READY)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)
-        msg_to_error(&answer, err);
+        refused(&answer, err);
     else if (got == 0 || sandbox_misheard(order->spec.spec.id, err) == 0)
         cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
@@ -231,8 +243,11 @@ static int make_new(struct cay *cay, struct order *order, int record, int status
         made = bind_prepared(cay, order, record, status, err);
     else if (write_record(cay, &order->spec, order->instance, record, err) < 0)
         made = -1;
+    /* A keeper that hangs up in the middle has said why. */
     if (made > 0)
-        made = tell(cay, order, status, err) < 0 ? -1 : await_ready(order, err);
+        made = tell(cay, order, status, err) < 0 && err->code != CAY_E_GONE
+                   ? -1
+                   : await_ready(order, err);
     return made;
 }
 

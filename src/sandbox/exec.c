@@ -67,7 +67,10 @@ static bool is_alive(int sock)
 static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request,
                                     bool lend, struct cay_error *err)
 {
+    struct cay_error own;
     struct cay_proc *proc = calloc(1, sizeof(*proc));
+    if (!err)
+        err = &own;
     if (!proc) {
         cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
@@ -85,7 +88,7 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
             return NULL;
         }
     }
-    if (chan_send(proc->chan.sock, request, NULL, 0, err) < 0) {
+    if (sandbox_ask(&proc->chan, request, err) < 0) {
         cay_proc_free(proc);
         return NULL;
     }

@@ -46,6 +46,8 @@ int sandbox_misheard(const char *id, struct cay_error *err);
 /* Connects to the keeper, and waits for one that is being made. NOT_FOUND, GONE (with how it
  * ended), or a channel to be given to chan_done. */
 int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err);
+/* Sends a request. A keeper that hangs up in the middle of it has said why. `err` is not NULL. */
+int sandbox_ask(struct chan *chan, const struct msg *request, struct cay_error *err);
 /* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then
  * chan_done. */
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,

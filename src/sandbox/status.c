@@ -49,9 +49,9 @@ struct status status_foreign(const char *bytes, size_t size, bool kept, char rea
     struct status status = {0};
     if (status_decode(bytes, size, &status, NULL) < 0)
         status.state = kept ? CAY_STATE_RUNNING : CAY_STATE_EXITED;
-    snprintf(reason, 160, "%.80s (another version of cay keeps it: %.20s)",
+    snprintf(reason, 160, "%.80s (cay %.20s, of another protocol)",
              status.reason ? status.reason : "its status cannot be read",
-             status.version ? status.version : "not known which");
+             status.version ? status.version : "?");
     status.reason = reason;
     return status;
 }

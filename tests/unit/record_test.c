@@ -214,7 +214,7 @@ TEST(a_status_of_a_newer_version_is_read)
     assert_string_equal(out.version, "9.1");
     foreign = status_foreign(buf.data, buf.size, true, reason);
     assert_int_equal(foreign.keeper_pid, 7);
-    assert_string_equal(foreign.reason, "archived (another version of cay keeps it: 9.1)");
+    assert_string_equal(foreign.reason, "archived (cay 9.1, of another protocol)");
     put_raw(&buf, 1, "no number", 10);
     foreign = status_foreign(buf.data, buf.size, false, reason);
     assert_int_equal(foreign.state, CAY_STATE_EXITED);
