@@ -120,7 +120,7 @@ static void serve(struct worker *worker)
         struct cay_error err = {0};
         struct msg msg;
         int got = chan_recv(&worker->chan, &msg, &err);
-        if (got < 0) /* of a newer version: it is told what was not understood */
+        if (got < 0) /* a newer version must learn what was not understood */
             answer(worker, &err);
         if (got <= 0)
             return;

@@ -68,6 +68,7 @@ int chan_pop(struct chan *chan, struct msg *out, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, "a frame came without its descriptors");
     if (msg_decode(&frame, out, err) < 0)
         return -1;
+    chan->minor = frame.minor;
     chan->eaten += (size_t)n;
     return 1;
 }

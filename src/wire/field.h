@@ -6,8 +6,8 @@
  *
  * Fields that the table does not have are skipped: a newer version wrote them. One whose key has
  * WIRE_MUST changes what the rest means, or weakens the sandbox if it is ignored: the decoder
- * tells, and its caller refuses unless it only shows what it can read. The bit is no part of the
- * number, and may be added to a field later.
+ * reports it, and its caller refuses unless it only shows what it can read. The bit is not part of
+ * the number, and may be added to a field later.
  */
 #ifndef CAY_WIRE_FIELD_H
 #define CAY_WIRE_FIELD_H
@@ -46,8 +46,8 @@ struct wire_field {
 int wire_encode(struct cay_buf *buf, const struct wire_field *table, size_t n, const void *object);
 /*
  * Fills a zeroed object from exactly `size` bytes, which must stay in place as long as the object
- * is used. `unknown`: the number of a field with WIRE_MUST that the table does not have; 0: there
- * is none. On failure nothing is left to free.
+ * is used. `unknown`: the number of a field with WIRE_MUST that the table does not have, or 0. On
+ * failure nothing is left to free.
  */
 int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n,
                 void *object, uint16_t *unknown, struct cay_error *err);

@@ -26,7 +26,7 @@ enum msg_type {
 
     /* done; what it carries is named with the request */
     MSG_OK = 1,
-    /* code, sys_errno, text; with code VERSION the text is the name and version of who sends it */
+    /* code, sys_errno, text; with code VERSION the text is the sender, by name and version */
     MSG_ERROR,
 
     /* ---- caller -> keeper */
@@ -230,7 +230,8 @@ bool msg_is_common(unsigned type);
 #define MSG_VERSION_ADVICE \
     "every version can list, stop and remove it, all else takes a cay of its protocol"
 
-/* The numbers of a STATS message: those that both versions know, the rest 0. -1: it is none. */
+/* The numbers of a STATS message: those that both versions know, the rest 0. -1: it is another
+ * message. */
 int msg_stats(const struct msg *msg, struct cay_stats *out, struct cay_error *err);
 
 /* Turns an ERROR message into an error object; any other is one that nobody expected. Returns -1.

@@ -9,7 +9,7 @@
  *   - a field that the reader does not know is ignored, unless its key has WIRE_MUST: then the
  *     message is refused with UNSUPPORTED (msg_decode). So is an unknown flag of a request
  *   - an unknown request is refused with UNSUPPORTED
- *   - a message that is no answer in 1.0 goes only to a peer whose minor version knows it
+ *   - a new type of message goes only to a peer whose minor version has it (chan.minor)
  *   - struct cay_stats only grows at its end
  *
  * The minor version goes up with every field, flag and message that is added; the major one when a

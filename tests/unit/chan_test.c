@@ -86,6 +86,7 @@ TEST(byte_by_byte)
     }
     assert_int_equal(chan_pop(&ends.chan, &in, &err), 1);
     assert_string_equal(in.path, "/etc");
+    assert_int_equal(ends.chan.minor, WIRE_MINOR);
     close_ends(&ends);
 }
 
