@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stored spec that was damaged, or of another version: refused, or the same after it was shown. */
+/* A stored spec that was damaged, or of another version: refused, or the same after it was shown.
+ */
 #include "base/limits.h"
 #include "fuzz.h"
 #include "sandbox/spec.h"
