@@ -122,7 +122,7 @@ struct order {
     int creator;               /* to a keeper that waits for the spec; -1: none was started yet */
     char instance[CAY_MAX_ID]; /* of a prepared one; "": it was started for this */
     bool existed;
-    bool late; /* the keeper did not answer in time */
+    bool must_kill; /* the keeper did not answer in time, or not as one of this version does */
 };
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
@@ -179,10 +179,10 @@ static int await_ready(struct order *order, struct cay_error *err)
     struct chan chan;
     automsg struct msg answer = {0};
     chan_init(&chan, order->creator);
-    order->late = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
-    int got = order->late ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
+    order->must_kill = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
+    int got = order->must_kill ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
     chan.sock = -1; /* the caller's, to keep or to close */
-    if (order->late)
+    if (order->must_kill)
         cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
                  order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
     else if (got > 0 && answer.type == MSG_READY)
@@ -192,6 +192,8 @@ static int await_ready(struct order *order, struct cay_error *err)
     else if (got == 0 || sandbox_misheard(order->spec.spec.id, err) == 0)
         cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
+    else
+        order->must_kill = true;
     chan_done(&chan);
     return result;
 }
@@ -282,7 +284,7 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
         return 0;
     }
     close_fd(&order->creator);
-    if (order->late)
+    if (order->must_kill)
         sandbox_kill_maker(cay, spec->spec.id);
     if (begun)
         drop_record(cay, spec->spec.id, record);

@@ -26,6 +26,8 @@ static const struct wire_field fields[] = {
 };
 #undef M
 
+_Static_assert(FS_CHANGE <= UINT8_MAX, "a type is one byte");
+
 int msg_encode(struct cay_buf *buf, const struct msg *msg, uint8_t fds)
 {
     size_t position = frame_begin(buf, (uint8_t)msg->type, msg->tag, fds);
