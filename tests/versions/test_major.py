@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from versions.conftest import LATER
-from versions.test_minor import listed, pool_ready, until
+from versions.test_minor import Follower, listed, pool_ready, until
 
 MAJOR = [("own", "major"), ("major", "own")]
 MUST = [("own", "must"), ("must", "own")]
@@ -155,6 +155,28 @@ def test_a_daemon_whose_keeper_was_replaced(machine, keeper, caller):
     assert {b["id"]: b["state"] for b in machine.get("/sandboxes").body["sandboxes"]} == dict.fromkeys((box, "x"),
                                                                                                      "running")
     assert machine.delete(f"/sandboxes/{box}").status == machine.delete("/sandboxes/x").status == 204
+
+
+@versions(MAJOR)
+def test_a_daemon_goes_there_and_back(machine, keeper, caller):
+    """What cannot be reached in between is not hurt, and followers lose no byte."""
+    machine.options["drain"] = "100ms"
+    machine.install(keeper).start()
+    machine.create(id="x")
+    pid = machine.start_process("x", "i=0; while [ ! -e /tmp/enough ]; do i=$((i+1)); echo line $i; sleep 0.01; done")
+    follower = Follower(machine, "x", pid)
+    until(lambda: follower.got)
+    machine.install(caller).upgrade()
+    assert machine.get(f"/sandboxes/x/processes/{pid}/output").code == "version"
+    assert machine.state_of("x") == "running"
+    assert machine.exec(machine.create(id="y"), "echo hi")["stdout"] == "hi\n"
+    machine.install(keeper).upgrade()
+    assert machine.exec("x", "touch /tmp/enough")["exit_code"] == 0
+    follower.join(30)
+    lines = follower.got.decode().splitlines()
+    assert follower.over and lines == [f"line {i + 1}" for i in range(len(lines))]
+    assert machine.get("/sandboxes/y/stats").code == "version"
+    assert machine.delete("/sandboxes/x").status == machine.delete("/sandboxes/y").status == 204
 
 
 @pytest.fixture

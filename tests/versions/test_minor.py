@@ -116,6 +116,26 @@ def test_a_daemon_takes_over_what_is_there(machine, first, second):
     assert machine.get("/sandboxes?state=all").body["sandboxes"] == []
 
 
+@pytest.mark.parametrize(("first", "second"), [*PAIRS, ("own", "major"), ("major", "own")])
+def test_what_runs_is_counted_or_the_log_says_that_it_is_not(machine, first, second):
+    machine.options["policy"] = machine.policy_file
+    machine.write_policy("[tenant acme]\nexecs_max = 1\n")
+    machine.install(first).start()
+    token = machine.token("t", tenant="acme")
+    machine.create(id="x", token=token)
+    machine.start_process("x", "exec sleep 1000", token=token)
+    machine.stop()
+    machine.install(second).start()
+    counted = "major" not in (first, second)
+    logged = [line for line in machine.lines() if "not counted" in line["msg"]]
+    assert [line["sandbox"] for line in logged] == ([] if counted else ["acme~x"])
+    assert counted or machine.who(first) in logged[0]["error"]
+    answer = machine.post("/sandboxes/x/exec", {"shell": "true"}, token=token)
+    assert answer.code == ("limit" if counted else "version"), answer
+    assert [box["id"] for box in machine.get("/sandboxes", token=token).body["sandboxes"]] == ["x"]
+    assert machine.delete("/sandboxes/x", token=token).status == 204
+
+
 class Follower(threading.Thread):
     """Reads the output of a process to its end, at its offset again whenever the stream is cut."""
 
