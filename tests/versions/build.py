@@ -4,6 +4,7 @@
     build("next")            -> build/versions/next, with prog/cay, prog/cay-keeper and lib/cayd
     build("v0.1.0")          -> the same for a commit, a tag or a branch, whose sources are taken from git
 """
+import fcntl
 import pathlib
 import shutil
 import subprocess
@@ -39,7 +40,14 @@ def build(name):
     top = ROOT / "build" / "versions" / name.replace("/", "_")
     top.mkdir(parents=True, exist_ok=True)
     log = top.with_suffix(".log")
-    log.write_bytes(b"")
+    with open(top.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        log.write_bytes(b"")
+        make(name, top, log)
+    return top
+
+
+def make(name, top, log):
     source = ROOT if name in VARIANTS else sources(name, top, log)
     cross = ROOT / "build" / "musl.cross"
     for part, (place, targets) in TARGETS.items():
@@ -49,7 +57,6 @@ def build(name):
         if not (top / place / "build.ninja").exists():
             run(["meson", "setup", *options, top / place, source], log)
         run(["ninja", "-C", top / place, *targets], log)
-    return top
 
 
 def builds(ref):
