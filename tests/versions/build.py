@@ -39,8 +39,8 @@ def sources(ref, top, log):
 def build(name):
     top = ROOT / "build" / "versions" / name.replace("/", "_")
     top.mkdir(parents=True, exist_ok=True)
-    log = top.with_suffix(".log")
-    with open(top.with_suffix(".lock"), "w") as lock:
+    log = top.parent / (top.name + ".log")
+    with open(top.parent / (top.name + ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         log.write_bytes(b"")
         make(name, top, log)
