@@ -55,7 +55,8 @@ extern "C" {
     X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                       \
     X(UNAUTHORIZED, "unauthorized", 401, "no token, or one that is not known or has expired") \
     X(LOST, "lost", 410, "output that was asked for is not kept any more")                    \
-    X(STALLED, "stalled", 408, "the reader took nothing for too long and was cut off")
+    X(STALLED, "stalled", 408, "the reader took nothing for too long and was cut off")        \
+    X(VERSION, "version", 409, "the keeper of the sandbox is of another version of cay")
 
 enum cay_code {
     CAY_OK = 0,

@@ -116,6 +116,8 @@ static void deliver(struct call *call)
         if (popped == 0)
             return;
         if (popped < 0) {
+            if (!call->worker)
+                (void)sandbox_misheard(call->id, &err);
             lose(call, &err);
             return;
         }

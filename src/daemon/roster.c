@@ -228,7 +228,7 @@ static struct entry *add_found(struct roster *roster, const char *id)
     autospec struct spec spec = {0};
     autofd int dir = home_open(roster->d->cay->sandboxes, id);
     bool known = dir >= 0 && record_read_at(dir, "spec", &buf, NULL) == 0 &&
-                 spec_load(buf.data, buf.size, &spec, NULL) == 0;
+                 spec_read(buf.data, buf.size, &spec, NULL) == 0;
     return add(roster, id, known ? &spec.spec : NULL);
 }
 

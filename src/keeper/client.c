@@ -8,6 +8,7 @@
 #include "base/sock.h"
 #include "base/util.h"
 #include "keeper/keeper.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -230,6 +231,9 @@ void client_serve(struct client *client)
         if (popped == 0)
             return;
         if (popped < 0) {
+            if (err.code == CAY_E_VERSION) /* the caller adds who it is: see msg_to_error */
+                cay_fail(&err, CAY_E_VERSION, "the keeper of sandbox '%s' is " WIRE_WHO,
+                         client->keeper->id);
             client_fail(client, &err);
             shutdown(client->chan.sock, SHUT_RDWR);
             return;

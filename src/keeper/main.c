@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "jail/sys.h"
 #include "keeper/keeper.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -84,6 +85,9 @@ static int take_spec(struct keeper *k, struct chan *creator, struct cay_error *e
 {
     automsg struct msg msg = {0};
     int got = chan_recv(creator, &msg, err);
+    if (got < 0 && err->code == CAY_E_VERSION)
+        return cay_fail(err, CAY_E_VERSION, "the keeper that was started for '%s' is " WIRE_WHO,
+                        k->id);
     if (got <= 0 || (msg.type != OP_CREATE && msg.type != OP_PREPARE))
         return got < 0 ? -1 : cay_fail(err, CAY_E_INVALID, "the creator went away");
     k->status_fd = chan_take_fd(creator);

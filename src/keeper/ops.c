@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "jail/sys.h"
 #include "keeper/keeper.h"
+#include "wire/version.h"
 
 #include <signal.h>
 #include <string.h>
@@ -456,6 +457,9 @@ void ops_handle(struct client *client, const struct msg *msg)
             ops[i].handle(client, msg);
         return;
     }
-    refuse(client, CAY_E_UNSUPPORTED,
-           "this keeper does not know that request (it is of another version)");
+    struct cay_error err;
+    cay_fail(&err, CAY_E_UNSUPPORTED,
+             "the keeper of sandbox '%s' is " WIRE_WHO " and does not know request %u", k->id,
+             (unsigned)msg->type);
+    client_fail(client, &err);
 }

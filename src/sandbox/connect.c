@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -78,6 +79,18 @@ int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err)
     return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", id);
 }
 
+int sandbox_misheard(const char *id, struct cay_error *err)
+{
+    if (err->code == CAY_E_INVALID)
+        cay_fail(err, CAY_E_VERSION,
+                 "the keeper of sandbox '%s' is of a version of cay that " WIRE_WHO
+                 " does not understand; " MSG_VERSION_ADVICE,
+                 id);
+    else if (err->code == CAY_E_VERSION)
+        cay_fail_context(err, "the keeper of sandbox '%s'", id);
+    return err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED ? -1 : 0;
+}
+
 /* 1: connected; 0: not now, it is being made or has no room for one more caller; -1: never again.
  */
 static int try_connect(struct cay *cay, const char *id, int flags, int *out, struct cay_error *err)
@@ -142,12 +155,26 @@ bool sandbox_await(int sock, uint64_t ms)
     }
 }
 
+int sandbox_ask(struct chan *chan, const struct msg *request, struct cay_error *err)
+{
+    struct cay_error lost;
+    automsg struct msg answer = {0};
+    if (chan_send(chan->sock, request, NULL, 0, err) == 0)
+        return 0;
+    if (err->code == CAY_E_GONE && chan_recv(chan, &answer, &lost) > 0 && answer.type == MSG_ERROR)
+        msg_to_error(&answer, err);
+    return -1;
+}
+
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
                  struct msg *answer, struct cay_error *err)
 {
+    struct cay_error own;
+    if (!err)
+        err = &own;
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
-    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : 1;
+    int got = sandbox_ask(chan, request, err) < 0 ? -1 : 1;
     if (got > 0 &&
         !sandbox_await(chan->sock, CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
         chan_done(chan);
@@ -161,7 +188,7 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
     if (got > 0) {
         msg_to_error(answer, err);
         msg_done(answer);
-    } else {
+    } else if (got == 0 || sandbox_misheard(sandbox->id, err) == 0) {
         /* It died between our question and its answer. */
         sandbox_explain(sandbox->cay, sandbox->id, err);
     }

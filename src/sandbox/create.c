@@ -14,6 +14,7 @@
 #include "sandbox/image.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -121,7 +122,7 @@ struct order {
     int creator;               /* to a keeper that waits for the spec; -1: none was started yet */
     char instance[CAY_MAX_ID]; /* of a prepared one; "": it was started for this */
     bool existed;
-    bool late; /* the keeper did not answer in time */
+    bool must_kill; /* the keeper did not answer in time, or not as one of this version does */
 };
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
@@ -161,25 +162,38 @@ static int tell(struct cay *cay, struct order *order, int status, struct cay_err
     return send_order(order, &request, status, err);
 }
 
+/* A keeper of another version was installed since we were started, or is looked for elsewhere. */
+static int refused(const struct msg *answer, struct cay_error *err)
+{
+    if (answer->code != CAY_E_VERSION)
+        return msg_to_error(answer, err);
+    return cay_fail(err, CAY_E_VERSION,
+                    "%.200s, this is " WIRE_WHO "; making sandboxes takes programs of one version "
+                    "(cayd: start it again)",
+                    answer->text ? answer->text : "cay-keeper");
+}
+
 /* Waits until the sandbox is up. */
 static int await_ready(struct order *order, struct cay_error *err)
 {
     struct chan chan;
     automsg struct msg answer = {0};
     chan_init(&chan, order->creator);
-    order->late = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
-    int got = order->late ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
+    order->must_kill = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
+    int got = order->must_kill ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
     chan.sock = -1; /* the caller's, to keep or to close */
-    if (order->late)
+    if (order->must_kill)
         cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
                  order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
     else if (got > 0 && answer.type == MSG_READY)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)
-        msg_to_error(&answer, err);
-    else
+        refused(&answer, err);
+    else if (got == 0 || sandbox_misheard(order->spec.spec.id, err) == 0)
         cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
+    else
+        order->must_kill = true;
     chan_done(&chan);
     return result;
 }
@@ -231,8 +245,11 @@ static int make_new(struct cay *cay, struct order *order, int record, int status
         made = bind_prepared(cay, order, record, status, err);
     else if (write_record(cay, &order->spec, order->instance, record, err) < 0)
         made = -1;
+    /* A keeper that hangs up in the middle has said why. */
     if (made > 0)
-        made = tell(cay, order, status, err) < 0 ? -1 : await_ready(order, err);
+        made = tell(cay, order, status, err) < 0 && err->code != CAY_E_GONE
+                   ? -1
+                   : await_ready(order, err);
     return made;
 }
 
@@ -267,7 +284,7 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
         return 0;
     }
     close_fd(&order->creator);
-    if (order->late)
+    if (order->must_kill)
         sandbox_kill_maker(cay, spec->spec.id);
     if (begun)
         drop_record(cay, spec->spec.id, record);
@@ -320,7 +337,8 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         if (life == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
             order->existed = taken == 0;
-            if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)
+            /* It may have ended while it was asked. */
+            if (taken == 0 || !err || (err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND))
                 return taken;
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

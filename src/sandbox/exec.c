@@ -67,7 +67,10 @@ static bool is_alive(int sock)
 static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request,
                                     bool lend, struct cay_error *err)
 {
+    struct cay_error own;
     struct cay_proc *proc = calloc(1, sizeof(*proc));
+    if (!err)
+        err = &own;
     if (!proc) {
         cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
@@ -85,7 +88,7 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
             return NULL;
         }
     }
-    if (chan_send(proc->chan.sock, request, NULL, 0, err) < 0) {
+    if (sandbox_ask(&proc->chan, request, err) < 0) {
         cay_proc_free(proc);
         return NULL;
     }
@@ -117,6 +120,9 @@ static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, str
                          struct cay_error *err)
 {
     automsg struct msg answer = {0};
+    struct cay_error own;
+    if (!err)
+        err = &own;
     if (await_keeper(sandbox, proc, err) < 0) {
         cay_proc_free(proc);
         return -1;
@@ -129,7 +135,7 @@ static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, str
     }
     if (got > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
-    else
+    else if (got >= 0 || sandbox_misheard(sandbox->id, err) == 0)
         cay_fail(err, CAY_E_GONE, "sandbox '%s' ended before the command started", sandbox->id);
     cay_proc_free(proc);
     return -1;

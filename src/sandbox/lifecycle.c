@@ -76,11 +76,7 @@ int cay_stats(struct cay_sandbox *sandbox, struct cay_stats *out, struct cay_err
     const struct msg request = {.type = OP_STATS};
     if (sandbox_call(sandbox, &request, &chan, &answer, err) < 0)
         return -1;
-    int result = 0;
-    if (answer.type == MSG_STATS && answer.data.size == sizeof(*out))
-        memcpy(out, answer.data.data, sizeof(*out));
-    else
-        result = cay_fail(err, CAY_E_INTERNAL, "the keeper of '%s' gave no numbers", sandbox->id);
+    int result = msg_stats(&answer, out, err);
     msg_done(&answer);
     chan_done(&chan);
     return result;
@@ -96,7 +92,8 @@ int cay_resume(struct cay_sandbox *sandbox, struct cay_error *err)
     return sandbox_order(sandbox, &(struct msg){.type = OP_RESUME}, err);
 }
 
-/* Ending what has ended already is what was asked for. */
+/* Ending what has ended already is what was asked for. A keeper that does not understand even this
+ * is killed. */
 static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
                struct cay_error *err)
 {
@@ -104,6 +101,8 @@ static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
     const struct msg request = {.type = OP_STOP, .timeout_ms = grace_ms, .flags = flags};
     if (sandbox_order(sandbox, &request, &why) == 0 || why.code == CAY_E_GONE)
         return 0;
+    if (why.code == CAY_E_VERSION || why.code == CAY_E_UNSUPPORTED)
+        return sandbox_kill_keeper(sandbox->cay, sandbox->id, err);
     return cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }
 

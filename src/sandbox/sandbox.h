@@ -40,9 +40,14 @@ int sandbox_dial(struct cay *cay, const char *id, int *sock, struct cay_error *e
 /* Why the keeper hung up: always -1, with GONE and how the sandbox ended, NOT_FOUND, or, if it
  * lives, UNAVAILABLE. */
 int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err);
+/* After chan_pop or chan_recv failed on a keeper's socket: -1 if that is because it is of another
+ * version, and `err` then says so; 0: because of something else. */
+int sandbox_misheard(const char *id, struct cay_error *err);
 /* Connects to the keeper, and waits for one that is being made. NOT_FOUND, GONE (with how it
  * ended), or a channel to be given to chan_done. */
 int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err);
+/* Sends a request. A keeper that hangs up in the middle of it has said why. `err` is not NULL. */
+int sandbox_ask(struct chan *chan, const struct msg *request, struct cay_error *err);
 /* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then
  * chan_done. */
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,

@@ -124,7 +124,7 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
     struct cay_error err;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
-    bool known = record_read(status_fd, &buf, &err) == 0;
+    bool known = record_read(status_fd, &buf, &err) >= 0;
     if (!known && err.code != CAY_E_NOT_FOUND && err.code != CAY_E_INVALID)
         return -1; /* there may be one, and what it says counts */
     enum last what = known || err.code == CAY_E_INVALID ? LAST_DAMAGED : LAST_NONE;

@@ -57,7 +57,7 @@ def encode(kind, tag=0, fds=0, **fields):
             out += put(22, value) if value else b""
         else:
             out += b"".join(put(LISTS[name], os.fsencode(item) + b"\0") for item in value or [])
-    return struct.pack("<IHBBI", len(out), kind, fds, 1, tag) + out
+    return struct.pack("<IBxBBI", len(out), kind, fds, 1, tag) + out
 
 
 def decode(payload):
@@ -88,7 +88,7 @@ class Chan:
     def recv(self, timeout=10):
         while True:
             if len(self.buffer) >= 12:
-                size, kind, fds, _, tag = struct.unpack_from("<IHBBI", self.buffer)
+                size, kind, fds, _, tag = struct.unpack_from("<IBxBBI", self.buffer)
                 if len(self.buffer) >= 12 + size:
                     msg = decode(self.buffer[12:12 + size])
                     self.buffer = self.buffer[12 + size:]

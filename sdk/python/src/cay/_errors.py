@@ -60,6 +60,12 @@ class Conflict(CayError):
     code, status = "conflict", 409
 
 
+class VersionMismatch(CayError):
+    """The keeper of the sandbox is of another version of cay. The sandbox can still be stopped and removed."""
+
+    code, status = "version", 409
+
+
 class Gone(CayError):
     """The sandbox has ended."""
 
@@ -116,7 +122,7 @@ class NoSpace(CayError):
 
 ERRORS: tuple[type[CayError], ...] = (
     Invalid, Unauthorized, Denied, NotFound, Timeout, Conflict, Gone, TooLarge, Limit, Internal, Unsupported,
-    Unavailable, NoSpace, OutputLost, Stalled,
+    Unavailable, NoSpace, OutputLost, Stalled, VersionMismatch,
 )
 _BY_CODE = {error.code: error for error in ERRORS}
 # Statuses that only HTTP servers and proxies give, without a code of cay.
