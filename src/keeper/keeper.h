@@ -207,6 +207,9 @@ void bind_handle(struct client *client, const struct msg *msg);
 int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
               struct cay_error *err);
 void link_start(struct keeper *k, int sock); /* borrowed: jail.sock owns it once the jail is up */
+/* Waits for init's first frame. If it does not come, init is dead and reaped. */
+int link_await(struct keeper *k, struct cay_error *err);
+void link_resume(struct keeper *k); /* what came along with that frame is handled */
 
 /* proc.c */
 int proc_start(struct keeper *k, const struct msg *request, struct client *client,

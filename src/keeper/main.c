@@ -2,9 +2,9 @@
 /*
  * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's
  * connection. Takes the spec and the locked status file from the creator, makes the sandbox,
- * answers READY, and keeps it until its end. A prepared one (OP_PREPARE) waits, when it is ready,
- * for the sandbox that it is to be. It has no standard streams, no working directory on
- * anybody's file system and no parent that waits for it.
+ * answers READY when init is up, and keeps it until its end. A prepared one (OP_PREPARE) waits,
+ * when it is ready, for the sandbox that it is to be. It has no standard streams, no working
+ * directory on anybody's file system and no parent that waits for it.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -115,7 +115,7 @@ static int make(struct keeper *k, struct chan *creator, struct cay_error *err)
     if (life_write(k) < 0)
         return cay_fail_errno(err, errno, "cannot write the sandbox's status");
     spool_init(&k->log, CAY_MAX_LOG);
-    if (keeper_setup(k, err) < 0) {
+    if (keeper_setup(k, err) < 0 || link_await(k, err) < 0) {
         /* The record first: once the run directory is gone, the id is anybody's. */
         if (!k->spec.spec.ephemeral)
             cay_remove_tree_at(k->cay.sandboxes, k->id);
@@ -155,6 +155,7 @@ int main(int argc, char **argv)
     else
         life_up(k);
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+    link_resume(k);
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)
         group_prepare(k);

@@ -7,12 +7,14 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import zlib
 
 import pytest
 
 from integration.support import CGROUP, alive, end, info, refused, state, until
 from lib.daemon import Daemon
+from lib.engine import PROG
 from lib.oracle import cgroup_mounts
 
 
@@ -145,6 +147,37 @@ def test_create_and_exec_give_up_on_a_keeper_that_hangs(fresh, tmp_path):
     assert "within 60 s" in outputs[1][1], outputs
     assert state(fresh, "never") is None and state(fresh, "stopped") == "running"
     assert fresh.create("--name", "never") == "never"
+
+
+# ---- a create is done when the sandbox is up -----------------------------------------------------------------------
+
+# signalfd4 is what cay-init cannot do without, and cay-keeper never calls.
+FAILING_KEEPER = """#!{python}
+import ctypes, os, struct, sys
+NUMBER = {{"x86_64": 289, "aarch64": 74}}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, NUMBER), (0x06, 0, 0, 0x50000 | 24), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+class Program(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+if os.geteuid() != 0:
+    libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, ctypes.byref(Program(4, ctypes.cast(code, ctypes.c_void_p)))) == 0
+os.execv("{keeper}", sys.argv)
+"""
+
+
+@pytest.mark.parametrize("args", [("create", "--name", "x"), ("run", "--name", "x", "--", "echo", "hi")])
+def test_a_create_fails_when_init_does_not_get_up(fresh, tmp_path, args):
+    """init has no descriptor left for its signals, and exits: a reason is told, and nothing is left."""
+    keeper = tmp_path / "cay-keeper"
+    keeper.write_text(FAILING_KEEPER.format(python=sys.executable, keeper=PROG / "cay-keeper"))
+    keeper.chmod(0o755)
+    done = fresh.run(*args, env={"CAY_LIBEXEC_DIR": str(tmp_path)})
+    refused(done, "init did not get up: exit code 1")
+    assert fresh.json("ps", "-a", "--json") == [] and list((fresh.state / "sandboxes").iterdir()) == []
+    assert groups(fresh) == []
+    assert fresh.create("--name", "x") == "x"
 
 
 # ---- an end is written down as it was ----------------------------------------------------------------------------
