@@ -33,11 +33,18 @@ void create_random(char out[13])
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
+static int cannot_make(const struct cay *cay, int eno, const char *dir, const char *id,
+                       struct cay_error *err)
+{
+    if (eno == ENOENT && home_check(cay, err) < 0)
+        return -1;
+    return cay_fail_errno(err, eno, "cannot make %s/%s", dir, id);
+}
+
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
     if (mkdirat(cay->run, id, 0700) < 0)
-        return errno == EEXIST ? 0
-                               : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
+        return errno == EEXIST ? 0 : cannot_make(cay, errno, cay->run_path, id, err);
     autofd int dir = home_open(cay->run, id);
     autofd int fd =
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -68,7 +75,10 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
                             "sandbox '%s' has ended and its record is still there; "
                             "remove it with 'cay rm %s'",
                             id, id);
-        return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
+        char dir_path[CAY_MAX_PATH];
+        int eno = errno;
+        snprintf(dir_path, sizeof(dir_path), "%s/sandboxes", cay->state_path);
+        return cannot_make(cay, eno, dir_path, id, err);
     }
     *dir = home_open(cay->sandboxes, id);
     if (*dir >= 0)

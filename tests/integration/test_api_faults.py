@@ -348,6 +348,46 @@ def test_swapped_records(daemons):
         assert daemon.delete(f"/sandboxes/{box}").status == 204
 
 
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced", "audit"])
+def test_the_state_directory_goes_away(daemons, how):
+    """Nothing is changed that cannot be written down; it is told which directory is missing, and readiness says so."""
+    daemon = daemons()
+    box = daemon.create()
+    pid = daemon.start_process(box, "sleep 1000")
+    place = daemon.state / ("audit" if how == "audit" else "")
+    parts = ["audit"] if how == "audit" else ["audit", "sandboxes"]
+    away = daemon.top / "away"
+    away.mkdir()
+    if how == "moved":
+        daemon.state.rename(away)
+    else:  # without the image, which is in use
+        for part in parts:
+            subprocess.run(["cp", "-a", daemon.state / part, away], check=True)
+            shutil.rmtree(daemon.state / part)
+    if how == "replaced":
+        subprocess.run(["cp", "-a", *(away / part for part in parts), daemon.state], check=True)
+    changing = [("POST", "/sandboxes", {}), ("POST", f"/sandboxes/{box}/exec", {"shell": "touch /tmp/done"}),
+                ("POST", f"/sandboxes/{box}/processes", {"shell": "touch /tmp/done"}),
+                ("POST", f"/sandboxes/{box}/pause", None), ("POST", f"/sandboxes/{box}/stop", None),
+                ("PUT", f"/sandboxes/{box}/files?path=/tmp/done", None), ("DELETE", f"/sandboxes/{box}", None)]
+    for method, path, body in changing:
+        answer = daemon.request(method, path, json=body) if body is not None else daemon.request(method, path)
+        refused(answer, 503, "unavailable")
+        assert str(place) in answer.error["message"], answer
+    answer = daemon.get("/readyz")
+    assert answer.status == 503 and str(place) in answer.body["message"], answer
+    assert daemon.state_of(box) == "running" and daemon.get(url(box, pid)).body["running"]
+    daemon.stop()
+    if how == "moved":
+        away.rename(daemon.state)
+    elif how != "replaced":
+        subprocess.run(["cp", "-a", *(away / part for part in parts), daemon.state], check=True)
+    daemon.start()
+    assert daemon.get("/readyz").status == 200
+    assert daemon.exec(box, "ls /tmp/done")["exit_code"] != 0, "nothing of it was done"
+    daemon.remove(box)
+
+
 def test_foreign_things_among_the_sandboxes(daemons):
     daemon = daemons()
     daemon.create(id="good")
