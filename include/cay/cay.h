@@ -314,6 +314,10 @@ CAY_API int cay_proc_write(struct cay_proc *proc, const void *data, size_t size,
 CAY_API int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err);
 CAY_API int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols,
                             struct cay_error *err);
+/* For a stream that was silent, or took no input, for long: asks whether somebody is there at all.
+ * 0: yes, go on; -1 with CAY_E_UNAVAILABLE: not within 10 s. What waits without end (next() with
+ * -1, write()) does so by itself once a minute. */
+CAY_API int cay_proc_check(struct cay_proc *proc, struct cay_error *err);
 CAY_API void cay_proc_free(struct cay_proc *proc); /* detaches; the process lives on */
 
 struct cay_proc_info {

@@ -134,6 +134,12 @@ struct order {
     bool late; /* the keeper did not answer in time */
 };
 
+static int too_late(const struct order *order, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
+                    order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+}
+
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
 static int send_order(struct order *order, const struct msg *create, int status,
                       struct cay_error *err)
@@ -151,8 +157,15 @@ static int send_order(struct order *order, const struct msg *create, int status,
     }
     /* The locked status file goes along: the lock belongs to the open file, and so to both of us
      * now. */
-    if (sock_send_all(order->creator, buf.data, buf.size, &status, 1) < 0)
-        return cay_fail_errno(err, errno, "cannot talk to the keeper");
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t n = sock_send_within(order->creator, buf.data + done, buf.size - done, &status,
+                                     done == 0, SANDBOX_PATIENCE_MS);
+        order->late = n < 0 && errno == EAGAIN;
+        if (n < 0)
+            return order->late ? too_late(order, err)
+                               : cay_fail_errno(err, errno, "cannot talk to the keeper");
+        done += (size_t)n;
+    }
     order->started = order->exec != NULL;
     return 0;
 }
@@ -181,8 +194,7 @@ static int await_ready(struct order *order, struct cay_error *err)
     int got = order->late ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
     chan.sock = -1; /* the caller's, to keep or to close */
     if (order->late)
-        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
-                 order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+        too_late(order, err);
     else if (got > 0 && answer.type == MSG_READY)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)

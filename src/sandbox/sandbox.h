@@ -54,8 +54,16 @@ int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct
 #define SANDBOX_PATIENCE_MS 60000
 /* And for one that is asked something else. */
 #define SANDBOX_ANSWER_MS 10000
+/* A keeper that says nothing, or takes nothing, for this long is asked whether it lives. */
+#define SANDBOX_CHECK_MS (SANDBOX_PATIENCE_MS - SANDBOX_ANSWER_MS)
 /* Until the socket has something to read, a hangup among it. False: not in time. */
 bool sandbox_await(int sock, uint64_t ms);
+/* Asks it. -1 with CAY_E_UNAVAILABLE: it did not answer, and `sock` (-1: none) is silent still. */
+int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *err);
+/* Sends to the keeper of `id`. What it does not take may be waited for as long as it lives: a
+ * process that does not read holds back whoever writes to it. */
+int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
+                 struct cay_error *err);
 
 /* kill.c: the last resort for a keeper that does not answer: it dies, and its sandbox with it. */
 int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err);

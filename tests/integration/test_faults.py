@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shortages and hanging parts: what cannot be looked at is told, and nothing is concluded from it."""
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -8,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import zlib
 
 import pytest
@@ -147,6 +149,55 @@ def test_create_and_exec_give_up_on_a_keeper_that_hangs(fresh, tmp_path):
     assert "within 60 s" in outputs[1][1], outputs
     assert state(fresh, "never") is None and state(fresh, "stopped") == "running"
     assert fresh.create("--name", "never") == "never"
+
+
+def feed(process, size):
+    """Writes to a command's standard input in the background, until that ends."""
+    def work():
+        with contextlib.suppress(OSError):
+            process.stdin.write(b"x" * size)
+            process.stdin.flush()
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_streams_give_up_on_a_keeper_that_hangs():
+    """Whoever writes to it or waits for its words, by the command line and by cayd. A process that does not read is
+    waited for."""
+    with Daemon() as daemon, concurrent.futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as ends:
+        box, slow = daemon.create(id="stopped"), daemon.create(id="slow")
+        keeper = daemon.get(f"/sandboxes/{box}").body["keeper_pid"]
+
+        def start(*args):
+            process = daemon.cay.popen("exec", *args, bufsize=0)
+            ends.callback(end, process)
+            return process
+
+        writer, reader = start("-i", box, "--", "cat"), start(box, "-c", "echo up; sleep 1000")
+        patient = start("-i", slow, "-c", "echo up; sleep 1000")
+        writer.stdin.write(b"up\n")
+        assert [p.stdout.read(3) for p in (writer, reader, patient)] == [b"up\n"] * 3
+        pid = daemon.start_process(box, "cat", stdin=True)
+        following = daemon.stream(f"/sandboxes/{box}/processes/{pid}/output?follow=true", timeout=120)
+        os.kill(keeper, signal.SIGSTOP)
+        ends.callback(os.kill, keeper, signal.SIGCONT)
+        threads = [feed(writer, 8 << 20), feed(patient, 8 << 20)]
+        body = {"argv": ["cat"], "input": "x" * 500_000}
+        asked = [pool.submit(daemon.post, f"/sandboxes/{box}/exec", body, timeout=120),
+                 pool.submit(daemon.post, f"/sandboxes/{box}/processes/{pid}/stdin", timeout=120,
+                             body=b"x" * (8 << 20), headers={"Content-Type": "application/octet-stream"}),
+                 pool.submit(lambda: list(following)[-1])]
+        for process in (writer, reader):
+            assert process.wait(120) == 125
+            assert b"does not answer; 'cay rm -f stopped' ends it" in process.stderr.read()
+        for answer in asked[:2]:
+            assert (answer.result().status, answer.result().code) == (503, "unavailable"), answer.result()
+        assert asked[2].result()["error"]["code"] == "unavailable", asked[2].result()
+        assert patient.poll() is None, "its keeper lives"
+        end(patient)
+        for thread in threads:
+            thread.join()
 
 
 # ---- a create is done when the sandbox is up -----------------------------------------------------------------------
