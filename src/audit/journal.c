@@ -303,6 +303,7 @@ static void notice_emptied(struct audit *audit)
 int audit_append(struct audit *audit, const struct audit_entry *entry, struct audit_added *added,
                  struct cay_error *err)
 {
+    const uint64_t first = audit->first, before = audit->seq;
     if (replace_gone(audit, err) < 0)
         return -1;
     notice_emptied(audit);
@@ -318,8 +319,11 @@ int audit_append(struct audit *audit, const struct audit_entry *entry, struct au
     if (add(audit, entry, err) < 0)
         return -1;
     if (added)
-        *added = (struct audit_added){
-            .seq = audit->seq, .line = audit->line.data, .size = audit->line.size - 1};
+        *added = (struct audit_added){.seq = audit->seq,
+                                      .line = audit->line.data,
+                                      .size = audit->line.size - 1,
+                                      .rotated = audit->first != first,
+                                      .before = before};
     return 0;
 }
 

@@ -74,6 +74,10 @@ static int append(struct daemon *d, const struct audit_entry *entry, struct cay_
     if (before)
         log_event(LOG_INFO, "the audit log can be written again");
     d->metrics.audit_entries++;
+    /* What the files that go now told is kept, up to the entry before: whoever writes this one has
+     * yet to mark it as told. */
+    if (added.rotated && d->roster)
+        roster_save(d->roster, added.before);
     journal->last = added.seq;
     for (struct journal_listener *l = journal->listeners, *next; l; l = next) {
         next = l->next;
