@@ -204,6 +204,15 @@ static ssize_t output_read(struct request *r, char *buffer, size_t size)
     }
 }
 
+/* What is held of the keeper's message is asked for again, from where this stream ends. */
+static void output_end(struct request *r, const struct cay_error *why)
+{
+    struct output *o = r->op;
+    o->size = 0;
+    if (!o->over)
+        fail(o, why);
+}
+
 static void begin(struct output *o)
 {
     static const char *const types[] = {"application/x-ndjson", "application/vnd.cay.frames",
@@ -213,6 +222,7 @@ static void begin(struct output *o)
     o->replied = true;
     timer_clear(&o->r->d->loop, &o->silence);
     o->r->read = output_read;
+    o->r->end = output_end;
     o->r->piece = PIECE;
     reply_stream(o->r, MHD_HTTP_OK, types[o->form], UINT64_MAX);
 }

@@ -39,6 +39,12 @@ struct journal;
 struct tokens;
 struct operator_policy;
 
+/* What is no request any more, and wants to know that the daemon ends. */
+struct ending {
+    struct ending *next, **link;
+    void (*end)(struct ending *ending, const struct cay_error *why); /* may free it */
+};
+
 enum daemon_phase {
     DAEMON_STARTING, /* not ready yet */
     DAEMON_SERVING,
@@ -59,6 +65,7 @@ struct daemon {
     struct journal *journal;
     struct tokens *tokens;
     struct operator_policy *policy;
+    struct ending *endings;
     struct metrics metrics;
     enum daemon_phase phase;
     unsigned large_bodies; /* on their way (admit.c) */

@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import CayError, Limit, Unavailable
+from .._errors import CayError, Limit, Unavailable, from_body
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
@@ -107,6 +107,8 @@ class AsyncCay:
                     async for chunk in chunks:
                         patience.restart(bool(chunk))
                         for line in parser.feed(chunk):
+                            if line["type"] == "error":
+                                raise from_body(line["error"])
                             event = Event.from_json(line)
                             since = event.seq + 1
                             yield event

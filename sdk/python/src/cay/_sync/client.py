@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import CayError, Limit, Unavailable
+from .._errors import CayError, Limit, Unavailable, from_body
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
@@ -108,6 +108,8 @@ class Cay:
                     for chunk in chunks:
                         patience.restart(bool(chunk))
                         for line in parser.feed(chunk):
+                            if line["type"] == "error":
+                                raise from_body(line["error"])
                             event = Event.from_json(line)
                             since = event.seq + 1
                             yield event
