@@ -38,6 +38,7 @@ struct roster;
 struct journal;
 struct tokens;
 struct operator_policy;
+struct creating;
 
 /* What is no request any more, and wants to know that the daemon ends. */
 struct ending {
@@ -66,6 +67,7 @@ struct daemon {
     struct tokens *tokens;
     struct operator_policy *policy;
     struct ending *endings;
+    struct creating *creating; /* api_create.c: creates at work, whether or not somebody waits */
     struct metrics metrics;
     enum daemon_phase phase;
     unsigned large_bodies; /* on their way (admit.c) */

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from integration.support import alive, until
+from integration.support import alive, end, until
 from integration.test_api import refused
 from integration.test_recovery import DAMAGE
 from lib.daemon import BYTES, FRAMES, Daemon
@@ -281,6 +281,35 @@ def test_a_keeper_that_stands_still_holds_up_nobody_else(daemons):
         os.kill(keeper, signal.SIGCONT)
     thread.join(60)
     assert result.get("stdout") == "late\n"
+
+
+def worker(daemon):
+    """The one thread that does the daemon's work so far; a second one comes when it is busy."""
+    daemon.delete(f"/sandboxes/{daemon.create()}")
+    threads = [int(name) for name in os.listdir(f"/proc/{daemon.pid}/task") if int(name) != daemon.pid]
+    assert len(threads) == 1
+    return threads[0]
+
+
+def test_a_removal_does_not_overtake_a_create(daemons):
+    """Its client is gone, and it is slow: it is over before the removal is answered, and nothing is left."""
+    daemon = daemons()
+    thread = worker(daemon)
+    delay = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=mkdirat", "-e", "inject=mkdirat:delay_enter=3000000:when=1"]
+    tracer = subprocess.Popen([*delay, "-p", str(thread)])
+    try:
+        until(lambda: "TracerPid:\t0" not in open(f"/proc/{daemon.pid}/task/{thread}/status").read(), 10)
+        client = daemon.client()
+        client.connection.request("POST", "/api/v1/sandboxes", headers={"Content-Type": "application/json"},
+                                  body=b'{"id":"x"}')
+        until(lambda: open(f"/proc/{daemon.pid}/task/{thread}/stat").read().rpartition(") ")[2][0] == "t", 10)
+        client.close()
+        assert daemon.create(id="x") == "x", "another worker made it meanwhile"
+        assert daemon.delete("/sandboxes/x").status == 204
+        until(lambda: len([e for e in daemon.get("/audit?action=create&sandbox=x").body["entries"]]) == 2, 30)
+        assert daemon.get("/sandboxes/x").status == 404 and daemon.cay.ids() == []
+    finally:
+        end(tracer, signal.SIGTERM)
 
 
 # -- records
