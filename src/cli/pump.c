@@ -105,6 +105,8 @@ static int on_events(struct state *s, int timeout)
         }
         if (event.kind == CAY_EVENT_GAP)
             s->pump->lost += event.size;
+        if (event.why && s->pump->why != CAY_E_NO_SPACE)
+            s->pump->why = event.why;
         int end = event.kind == CAY_EVENT_OUTPUT ? on_output(s, &event) : GO_ON;
         if (end != GO_ON)
             return end;

@@ -146,12 +146,13 @@ static void tell_error(struct terminal *t, const struct cay_error *err, unsigned
 }
 
 /* Bytes that are missing before `offset`. */
-static void tell_gap(struct terminal *t, uint64_t offset)
+static void tell_gap(struct terminal *t, const struct msg *msg)
 {
+    uint64_t offset = msg->offset;
     autobuf struct cay_buf json = CAY_BUF(256);
     if (t->from == CAY_FROM_KEPT || offset <= t->from)
         return;
-    json_gap(&json, t->from, offset);
+    json_gap(&json, t->from, offset, (enum cay_code)msg->code);
     tell(t, &json);
 }
 
@@ -161,7 +162,7 @@ static void on_message(struct call *call, const struct msg *msg)
     struct cay_error err;
     switch (msg->type) {
     case MSG_OUTPUT:
-        tell_gap(t, msg->offset);
+        tell_gap(t, msg);
         t->from = msg->offset + msg->data.size;
         ws_out(&t->out, WS_OP_BINARY, msg->data.data, msg->data.size, NULL);
         /* The next one is read when this one is gone. */
@@ -169,7 +170,7 @@ static void on_message(struct call *call, const struct msg *msg)
             call_pause(call);
         return;
     case MSG_EXIT:
-        tell_gap(t, msg->offset);
+        tell_gap(t, msg);
         tell_exit(t, msg);
         return;
     default:

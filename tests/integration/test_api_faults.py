@@ -295,8 +295,8 @@ def test_a_removal_does_not_overtake_a_create(daemons):
     """Its client is gone, and it is slow: it is over before the removal is answered, and nothing is left."""
     daemon = daemons()
     thread = worker(daemon)
-    delay = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=mkdirat", "-e", "inject=mkdirat:delay_enter=3000000:when=1"]
-    tracer = subprocess.Popen([*delay, "-p", str(thread)])
+    delay = ["-e", "trace=mkdirat", "-e", "inject=mkdirat:delay_enter=3000000:when=1"]
+    tracer = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", *delay, "-p", str(thread)])
     try:
         until(lambda: "TracerPid:\t0" not in open(f"/proc/{daemon.pid}/task/{thread}/status").read(), 10)
         client = daemon.client()

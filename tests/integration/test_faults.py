@@ -14,7 +14,7 @@ import zlib
 
 import pytest
 
-from integration.support import CGROUP, alive, end, info, refused, state, until
+from integration.support import CGROUP, alive, background, end, info, refused, state, until
 from lib.daemon import Daemon
 from lib.engine import PROG
 from lib.oracle import cgroup_mounts
@@ -278,6 +278,35 @@ def test_an_end_on_a_full_disk_is_written_down(fresh):
         assert "killed" in info(fresh, "killed")["reason"]
         assert set(fresh.run("ps", "-a", "-q", "--label", "k=v").stdout.split()) == {"stopped", "killed"}
         fresh.run("rm", "stopped", "killed", check=True)
+
+
+@root
+def test_lost_output_has_its_true_cause(fresh):
+    """A full disk is not the sandbox's `output`."""
+    with disk(fresh) as place:
+        fresh.create("--name", "full")
+        fresh.create("--name", "little", "--output", "64K")
+        print_it = "head -c 3000000 /dev/zero; echo end"
+        limited = background(fresh, "little", print_it)
+        fresh.run("wait", "little", str(limited), check=True)
+        fill(place)
+        hit = background(fresh, "full", print_it)
+        fresh.run("wait", "full", str(hit), check=True)
+        for box, pid, words, not_words in (("full", hit, "disk", "--output"), ("little", limited, "--output", "disk")):
+            line = refused(fresh.run("attach", box, str(pid), "--from", "0"), "bytes of its output", words)
+            assert not_words not in line, line
+        done = fresh.run("attach", "little", str(limited))
+        assert done.returncode == 0 and "are not kept any more; --output" in done.stderr, done.stderr
+        daemon = Daemon(engine=fresh)
+        try:
+            for box, pid, code in (("full", hit, "no_space"), ("little", limited, "limit")):
+                with daemon.stream(f"/sandboxes/{box}/processes/{pid}/output?from=0") as stream:
+                    gap = next(event for event in stream if event["type"] == "gap")
+                assert gap["from"] == 0 and gap["code"] == code, gap
+                remote = fresh.run("--host", f"unix:{daemon.sock}", "attach", box, str(pid), "--from", "0")
+                refused(remote, "disk" if code == "no_space" else "--output")
+        finally:
+            daemon.stop()
 
 
 @root
