@@ -128,5 +128,8 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd);
  */
 int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay_error *err);
 void sandbox_unclaim(struct cay *cay, const char *id, int *claim);
+/* The same of prepared sandboxes that nobody had: no record tells of them, only their cgroups do.
+ */
+void sandbox_sweep_prepared(struct cay *cay);
 
 #endif

@@ -14,7 +14,7 @@ import zlib
 
 import pytest
 
-from integration.support import CGROUP, alive, background, end, info, refused, state, until
+from integration.support import alive, background, end, host_pids, info, refused, state, until
 from lib.daemon import Daemon
 from lib.engine import PROG
 from lib.oracle import cgroup_mounts
@@ -391,7 +391,8 @@ def test_a_wrong_size_in_the_status_of_a_live_sandbox(fresh):
 def groups(engine):
     """The cgroups that are named after this engine's run directory."""
     mark = f".{zlib.crc32(str(engine.run_dir).encode()):08x}"
-    return [p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{CGROUP}/*{mark}") if p.is_dir()]
+    base = engine.env["CAY_CGROUP"]
+    return [p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{base}/*{mark}") if p.is_dir()]
 
 
 def test_a_keeper_whose_run_directory_vanished_ends(fresh):
@@ -418,6 +419,31 @@ def test_rm_ends_what_has_no_run_directory(fresh, how):
     assert groups(fresh) == [] and state(fresh, "unseen") is None
     until(lambda: not alive(before["keeper_pid"]) and not alive(before["init_pid"]), 5)
     assert list(fresh.run_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("who", ["cayd", "rm"])
+def test_cgroups_of_prepared_sandboxes_without_a_run_directory(who):
+    """No record tells of them. The next daemon removes them, and so does the removal of a sandbox that was lost."""
+    def prepared():
+        return [p for p in groups(daemon.cay) if p.name.startswith("pool~")]
+
+    with Daemon(pool=2) as daemon:
+        box = daemon.create(id="lost")
+        names = until(lambda: [p.name for p in daemon.run_dir.glob("pool~*") if (p / "ctl").exists()][1:], 30)
+        keepers = [daemon.get(f"/sandboxes/{box}").body["keeper_pid"], *(pid for n in names for pid in host_pids(n))]
+        daemon.signal(signal.SIGSTOP)
+        for pid in keepers:
+            os.kill(pid, signal.SIGKILL)
+        daemon.kill9()
+        until(lambda: not any(map(alive, keepers)), 10)
+        shutil.rmtree(daemon.run_dir)
+        assert prepared()
+        if who == "cayd":
+            daemon.options["pool"] = 0
+            daemon.start()
+            until(lambda: not prepared(), 30)
+        daemon.cay.run("rm", "-f", box, check=True)
+        assert groups(daemon.cay) == []
 
 
 def test_an_evicted_keeper_leaves_its_successor_alone(fresh):
