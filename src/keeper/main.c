@@ -23,13 +23,32 @@
 /* No turn of the loop takes a tenth of this. */
 #define WATCHDOG_S 30
 
-/* Three pipes for each command: the caller's own soft limit says nothing about what we need. */
-static void raise_file_limit(void)
+/*
+ * What a sandbox can do must not depend on the shell that it was made from: the caller's soft
+ * limits become its hard ones, for us (three pipes for each command) and for all that runs in it.
+ * Hard limits are the operator's. The stack keeps a size: programs take it for that of their
+ * threads.
+ */
+static const struct {
+    int resource;
+    rlim_t soft;
+} limits[] = {
+    {RLIMIT_NOFILE, RLIM_INFINITY}, {RLIMIT_AS, RLIM_INFINITY},    {RLIMIT_DATA, RLIM_INFINITY},
+    {RLIMIT_FSIZE, RLIM_INFINITY},  {RLIMIT_CPU, RLIM_INFINITY},   {RLIMIT_RSS, RLIM_INFINITY},
+    {RLIMIT_NPROC, RLIM_INFINITY},  {RLIMIT_LOCKS, RLIM_INFINITY}, {RLIMIT_STACK, 8u << 20},
+};
+
+static void raise_limits(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
+    for (size_t i = 0; i < CAY_COUNT(limits); i++) {
+        if (getrlimit(limits[i].resource, &limit) < 0)
+            continue;
+        rlim_t soft = CAY_MIN(limits[i].soft, limit.rlim_max);
+        if (soft == limit.rlim_cur)
+            continue;
+        limit.rlim_cur = soft;
+        setrlimit(limits[i].resource, &limit);
     }
 }
 
@@ -54,7 +73,7 @@ static int detach_from_caller(void)
     signal(SIGALRM, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    raise_file_limit();
+    raise_limits();
     umask(022); /* init must be able to enter its cgroups; our own files say their modes */
     return 0;
 }
