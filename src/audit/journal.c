@@ -68,13 +68,27 @@ static void keep_room(struct audit *audit)
         audit->reserved = audit->size + RESERVE;
 }
 
+/* An entry in a directory that nobody can find is lost. */
+static int check_dir(const struct audit *audit, struct cay_error *err)
+{
+    struct stat st;
+    if (fstat(audit->dir, &st) < 0)
+        return cay_fail_errno(err, errno, "cannot look at the directory of the audit log");
+    return st.st_nlink > 0 ? 0
+                           : cay_fail(err, CAY_E_UNAVAILABLE,
+                                      "the directory of the audit log was removed; start the "
+                                      "daemon again");
+}
+
 int audit_room(struct audit *audit, bool removes, struct cay_error *err)
 {
+    if (check_dir(audit, err) < 0)
+        return -1;
     keep_room(audit);
     if (!audit->low || removes)
         return 0;
     return cay_fail(err, CAY_E_NO_SPACE,
-                    "no space left on the disk but what is kept to write down removals");
+                    "the disk is full, but for what is kept to write down removals");
 }
 
 /* A file that gets no more lines needs no more blocks; if it keeps them, that is no harm. */
@@ -245,13 +259,12 @@ static void rotate_if_full(struct audit *audit, size_t more)
 /* Somebody removed the current file: what was in it is lost, but not that it was. */
 static int replace_gone(struct audit *audit, struct cay_error *err)
 {
-    pthread_mutex_lock(&audit->lock);
-    bool gone = audit->gone;
-    pthread_mutex_unlock(&audit->lock);
-    if (!gone)
-        return 0;
-    autofd int fd = audit_open_current(audit->dir, err);
     struct stat st;
+    if (fstat(audit->fd, &st) < 0 || st.st_nlink > 0)
+        return 0;
+    if (check_dir(audit, err) < 0)
+        return -1;
+    autofd int fd = audit_open_current(audit->dir, err);
     if (fd < 0)
         return -1;
     if (fstat(fd, &st) < 0)
@@ -259,7 +272,6 @@ static int replace_gone(struct audit *audit, struct cay_error *err)
     pthread_mutex_lock(&audit->lock);
     close(audit->fd);
     audit->fd = steal_fd(&fd);
-    audit->gone = false;
     pthread_mutex_unlock(&audit->lock);
     audit->recovered = (struct audit_pending){.wanted = true,
                                               .action = AUDIT_RECOVERED,
@@ -291,6 +303,7 @@ static void notice_emptied(struct audit *audit)
 int audit_append(struct audit *audit, const struct audit_entry *entry, struct audit_added *added,
                  struct cay_error *err)
 {
+    const uint64_t first = audit->first, before = audit->seq;
     if (replace_gone(audit, err) < 0)
         return -1;
     notice_emptied(audit);
@@ -306,22 +319,19 @@ int audit_append(struct audit *audit, const struct audit_entry *entry, struct au
     if (add(audit, entry, err) < 0)
         return -1;
     if (added)
-        *added = (struct audit_added){
-            .seq = audit->seq, .line = audit->line.data, .size = audit->line.size - 1};
+        *added = (struct audit_added){.seq = audit->seq,
+                                      .line = audit->line.data,
+                                      .size = audit->line.size - 1,
+                                      .rotated = audit->first != first,
+                                      .before = before};
     return 0;
 }
 
 static int sync_files(struct audit *audit, int fd, int retired, bool renamed, struct cay_error *err)
 {
-    struct stat st;
     if ((retired >= 0 && fdatasync(retired) < 0) || fdatasync(fd) < 0 ||
         (renamed && fsync(audit->dir) < 0))
         return cay_fail_errno(err, errno, "cannot sync the audit log");
-    if (fstat(fd, &st) == 0 && st.st_nlink == 0) {
-        pthread_mutex_lock(&audit->lock);
-        audit->gone = true;
-        pthread_mutex_unlock(&audit->lock);
-    }
     return 0;
 }
 

@@ -97,6 +97,8 @@ void cli_report(const struct cli *cli, const struct cay_error *err);
 void cli_note(const char *fmt, ...) CAY_PRINTF(1, 2);
 /* Why a command did not end by itself; nothing if it did. */
 void cli_note_end(const struct cay_exit *e);
+/* To be put behind "... bytes were lost"; "" if why is not known. */
+const char *cli_why_lost(enum cay_code why);
 /* Colour codes are wanted on this descriptor: a terminal, and no NO_COLOR. */
 bool cli_colour(int fd);
 /* Adds text from a sandbox, without control bytes if `plain`. */

@@ -18,6 +18,8 @@
 /* Read at once from standard input: below what a socket has free when it says that
  * it is writable. */
 #define INPUT_CHUNK (32u << 10)
+/* After this long without anything to do: is the keeper still there? */
+#define QUIET_MS 50000
 
 struct state {
     struct pump *pump;
@@ -103,6 +105,8 @@ static int on_events(struct state *s, int timeout)
         }
         if (event.kind == CAY_EVENT_GAP)
             s->pump->lost += event.size;
+        if (event.why && s->pump->why != CAY_E_NO_SPACE)
+            s->pump->why = event.why;
         int end = event.kind == CAY_EVENT_OUTPUT ? on_output(s, &event) : GO_ON;
         if (end != GO_ON)
             return end;
@@ -182,10 +186,13 @@ static int loop(struct state *s)
             {.fd = pump->signals, .events = POLLIN},
             {.fd = reading ? STDIN_FILENO : -1, .events = POLLIN},
         };
-        if (poll(fds, CAY_COUNT(fds), -1) < 0 && errno != EINTR) {
+        int ready = poll(fds, CAY_COUNT(fds), QUIET_MS);
+        if (ready < 0 && errno != EINTR) {
             cay_fail_errno(s->err, errno, "cannot wait for output");
             return PUMP_FAILED;
         }
+        if (ready == 0 && cay_proc_check(pump->proc, s->err) < 0)
+            return PUMP_FAILED;
         if (fds[0].revents & ~POLLOUT)
             end = on_events(s, 0);
         if (end == GO_ON && fds[1].revents)

@@ -157,8 +157,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     switch (end) {
     case PUMP_EXIT:
         if (pump->lost)
-            return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the command's output were lost",
-                            (unsigned long long)pump->lost);
+            return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the command's output were lost%s",
+                            (unsigned long long)pump->lost, cli_why_lost(pump->why));
         if (cli->json)
             return print_result(cli, pump, e) < 0 ? CLI_FAILED : e->exit_code;
         if (e->timed_out)

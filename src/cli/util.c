@@ -79,6 +79,13 @@ void cli_note(const char *fmt, ...)
     cli_write(STDERR_FILENO, text, size + 1);
 }
 
+const char *cli_why_lost(enum cay_code why)
+{
+    return why == CAY_E_NO_SPACE ? "; the disk of the state directory is full, or fails"
+           : why == CAY_E_LIMIT  ? "; --output of the sandbox keeps more"
+                                 : "";
+}
+
 void cli_note_end(const struct cay_exit *e)
 {
     if (e->reason[0])

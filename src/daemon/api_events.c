@@ -162,7 +162,7 @@ struct events {
     const char *dir;
     uint64_t n, seen; /* seen: the last entry that was looked at */
     uint64_t mark;    /* the files are read up to here; what is newer waits in `later` */
-    bool follow, live, at_work, more, broken;
+    bool follow, live, at_work, more, broken, over;
     bool full, failed; /* of the worker, while it is at work */
     char tenant[CAY_MAX_TENANT];
     struct cay_buf batch;   /* of the worker, while it is at work */
@@ -253,6 +253,8 @@ static void events_done(struct job *job)
         events_free(e);
         return;
     }
+    if (e->over)
+        return;
     buf_add(&e->pending, e->batch.data, e->batch.size);
     e->batch.size = 0;
     e->more = e->n == BATCH || e->full;
@@ -292,11 +294,25 @@ static ssize_t events_read(struct request *r, char *buffer, size_t size)
     }
     if (e->broken)
         return STREAM_BROKEN;
+    if (e->over)
+        return STREAM_END;
     if (e->more && !e->at_work)
         next_batch(e);
     if (e->at_work || e->follow)
         return STREAM_WAIT;
     return STREAM_END;
+}
+
+static void events_end(struct request *r, const struct cay_error *why)
+{
+    struct events *e = r->op;
+    journal_unlisten(&e->listener);
+    buf_str(&e->pending, "{\"type\":\"error\",\"error\":");
+    error_json(&e->pending, r, why);
+    buf_str(&e->pending, "}\n");
+    e->broken = e->broken || buf_failed(&e->pending);
+    e->over = true;
+    request_wake(r);
 }
 
 void events_get(struct request *r)
@@ -325,6 +341,7 @@ void events_get(struct request *r)
     r->op = e;
     r->drop = events_drop;
     r->read = events_read;
+    r->end = events_end;
     if (query.follow)
         journal_listen(r->d->journal, &e->listener);
     next_batch(e);

@@ -468,9 +468,14 @@ void sandbox_get_spec(struct request *r)
     errand_go(&e->errand, r);
 }
 
+/* Between two looks whether creates are over that were there first. */
+#define DELETE_LOOK_US 5000
+
 struct removal {
     struct errand errand;
     struct journal_actor actor; /* it is written down also if the client does not wait */
+    struct timer timer;
+    uint64_t until_us;
     bool force;
 };
 
@@ -508,6 +513,21 @@ static void delete_done(struct errand *e)
         reply_empty(e->r, MHD_HTTP_NO_CONTENT);
 }
 
+/*
+ * What was asked for before must not come into being afterwards: of a create whose client went away
+ * nobody knows when it is done. New ones are refused meanwhile.
+ */
+static void on_delete_due(struct timer *timer)
+{
+    struct removal *removal = container_of(timer, struct removal, timer);
+    struct errand *e = &removal->errand;
+    uint64_t now = cay_now_us();
+    if (now < removal->until_us && create_at_work(e->d, e->id))
+        timer_set(&e->d->loop, timer, now + DELETE_LOOK_US);
+    else
+        errand_send(e);
+}
+
 void sandbox_delete(struct request *r)
 {
     struct cay_error err;
@@ -523,5 +543,8 @@ void sandbox_delete(struct request *r)
     }
     journal_actor(&removal->actor, r);
     roster_leaving(r->d->roster, r->id, true);
-    errand_go(&removal->errand, r);
+    removal->timer.fire = on_delete_due;
+    removal->until_us = cay_after_ms(SANDBOX_PATIENCE_MS);
+    errand_hold(&removal->errand, r);
+    on_delete_due(&removal->timer);
 }

@@ -218,6 +218,12 @@ int known_load(struct known *known, const char *dir, uint64_t last_seq, bool *wh
     bool filed = load_file(known, dir, last_seq, &after);
     if (audit_store_open(dir, &store, err) < 0)
         return -1;
+    /* Entries between the file and what is left of the log: then the file says nothing. */
+    if (filed && after < last_seq && store.n > 0 && audit_store_first(&store, 0) > after + 1) {
+        clear(known);
+        after = 0;
+        filed = false;
+    }
     *whole = filed || last_seq == 0 || (store.n > 0 && audit_store_first(&store, 0) == 1);
     for (size_t i = 0; i < store.n; i++) {
         /* All of it is older than the next one's first. */

@@ -39,6 +39,7 @@ static void drop(struct request *r)
     r->read = NULL;
     r->write = NULL;
     r->finish = NULL;
+    r->end = NULL;
 }
 
 void request_wake(struct request *r)

@@ -91,6 +91,8 @@ struct request {
     ssize_t (*read)(struct request *r, char *buffer, size_t size);
     ssize_t (*write)(struct request *r, const char *data, size_t size); /* taken; 0: not now */
     void (*finish)(struct request *r);
+    /* The daemon ends: the stream says why and comes to its end. NULL: it is cut. */
+    void (*end)(struct request *r, const struct cay_error *why);
     /* How an error is told, where that is not our own way (fronts/). */
     void (*explain)(struct request *r, const struct cay_error *err);
     char rule[96];               /* the operator's rule that refused it */

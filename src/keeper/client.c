@@ -118,8 +118,17 @@ void client_leave(struct client *client)
     client->proc = NULL;
 }
 
+/* Why bytes from `offset` on are not kept. */
+static uint64_t why_missing(const struct spool *spool, uint64_t offset)
+{
+    if (offset >= spool->start)
+        return CAY_OK;
+    return offset < spool->unstored ? CAY_E_NO_SPACE : CAY_E_LIMIT;
+}
+
 /* A stream has followed to where the output ended; who only waited is told where it is now. */
-static void tell_exit(struct client *client, const struct proc *proc, uint64_t end, bool truncated)
+static void tell_exit(struct client *client, const struct proc *proc, uint64_t end, bool truncated,
+                      uint64_t missing)
 {
     const struct msg msg = {
         .type = MSG_EXIT,
@@ -127,6 +136,7 @@ static void tell_exit(struct client *client, const struct proc *proc, uint64_t e
         .pid = (uint64_t)proc->pid,
         .offset = end,
         .number = proc->spool.start,
+        .code = missing,
         .exit_code = (uint64_t)proc->exit_code,
         .signal = (uint64_t)proc->signal,
         .flags = (proc->timed_out ? MSG_F_TIMED_OUT : 0) | (proc->oom ? MSG_F_OOM : 0) |
@@ -141,7 +151,7 @@ static void tell_exit(struct client *client, const struct proc *proc, uint64_t e
 
 void client_exit(struct client *client, const struct proc *proc)
 {
-    tell_exit(client, proc, proc->spool.end, proc->spool.start > 0);
+    tell_exit(client, proc, proc->spool.end, proc->spool.start > 0, CAY_OK);
 }
 
 /* The host's disk does not give back what was kept: an error, and not a stream that never ends. */
@@ -159,6 +169,8 @@ static bool send_output(struct client *client, const struct spool *spool)
     char chunk[CAY_MAX_DATA];
     int stream;
     uint64_t most = client->piece ? CAY_MIN(client->piece, sizeof(chunk)) : sizeof(chunk);
+    uint64_t missing = why_missing(spool, client->fresh ? 0 : client->offset);
+    client->missing = missing ? missing : client->missing;
     client->gap = client->gap || client->offset < spool->start;
     client->offset = CAY_MAX(client->offset, spool->start);
     if (client->offset >= client->until)
@@ -175,9 +187,12 @@ static bool send_output(struct client *client, const struct spool *spool)
         .pid = client->proc ? (uint64_t)client->proc->pid : 0,
         .stream = (uint64_t)stream,
         .offset = client->offset,
+        .code = client->missing,
         .data = {chunk, n},
     };
     client->offset += n;
+    client->missing = CAY_OK;
+    client->fresh = false;
     client_send(client, &msg, -1);
     return true;
 }
@@ -190,6 +205,8 @@ void client_stream(struct client *client, struct proc *proc, uint64_t offset, bo
     client->follow = follow;
     client->offset = offset == UINT64_MAX ? spool->start : offset;
     client->gap = false;
+    client->missing = CAY_OK;
+    client->fresh = offset == UINT64_MAX;
     if (proc && follow)
         flow_met(proc);
     client->until = !follow || (proc && proc->state == PROC_ENDED) ? spool->end : UINT64_MAX;
@@ -208,7 +225,7 @@ void client_pump(struct client *client)
         return;
     client_leave(client);
     if (proc && proc->state == PROC_ENDED)
-        tell_exit(client, proc, client->until, client->gap);
+        tell_exit(client, proc, client->until, client->gap, client->missing);
     else
         client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, -1);
 }

@@ -202,10 +202,12 @@ void spool_append(struct spool *spool, int dir, int stream, const char *bytes, s
                  write_at(spool, spool->file, bytes, size, spool->end) == 0;
     }
     spool->end += size;
-    if (!stored) /* the host's disk is full: what was kept so far would have a hole */
+    if (!stored) { /* the host's disk is full: what was kept so far would have a hole */
+        spool->unstored = spool->end;
         advance(spool, spool->end);
-    else if (spool_size(spool) > spool->max)
+    } else if (spool_size(spool) > spool->max) {
         advance(spool, CAY_MIN(spool->end - spool->max, spool->floor));
+    }
     if (spool->ring && spool_size(spool) > spool->ring)
         advance(spool, spool->end - spool->ring);
 }

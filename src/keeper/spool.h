@@ -14,10 +14,11 @@
 
 struct spool {
     uint64_t start, end, max;
-    uint64_t floor;   /* the first byte that a follower still needs; UINT64_MAX: none does */
-    uint64_t punched; /* the file has holes up to here */
-    uint64_t ring;    /* the file is a ring of so many bytes; 0: bytes are at their own offset */
-    char *memory;     /* bytes [start, end) while there is no file */
+    uint64_t floor;    /* the first byte that a follower still needs; UINT64_MAX: none does */
+    uint64_t unstored; /* what was printed before this was, at least in part, not to be stored */
+    uint64_t punched;  /* the file has holes up to here */
+    uint64_t ring;     /* the file is a ring of so many bytes; 0: bytes are at their own offset */
+    char *memory;      /* bytes [start, end) while there is no file */
     size_t capacity;
     int file;           /* -1: in memory */
     uint64_t *switches; /* offset << 1 | (stream == 2): where the stream changes */

@@ -61,9 +61,10 @@ struct stream {
     CURLM *multi;
     char id[CAY_MAX_ID], pid[REMOTE_PID];
     bool log, follow;
-    bool met;          /* the daemon knew it once */
-    uint64_t next;     /* offset of the next byte of output; CAY_FROM_KEPT: the oldest */
-    uint64_t stall_ms; /* 0: the daemon's default */
+    bool met;              /* the daemon knew it once */
+    uint64_t next;         /* offset of the next byte of output; CAY_FROM_KEPT: the oldest */
+    uint64_t stall_ms;     /* 0: the daemon's default */
+    enum cay_code missing; /* why the bytes before what comes next are not there */
 
     struct chan chan;   /* our end of the socket pair */
     struct cay_buf out; /* for the caller */
@@ -199,6 +200,7 @@ static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event
         .type = MSG_EXIT,
         .pid = (uint64_t)e.pid,
         .offset = offset,
+        .code = s->missing,
         .exit_code = (uint64_t)e.exit_code,
         .signal = (uint64_t)e.signal,
         .flags = (e.timed_out ? MSG_F_TIMED_OUT : 0) | (e.oom ? MSG_F_OOM : 0) |
@@ -230,19 +232,35 @@ static void on_error_event(struct stream *s, const json_t *event)
         fail(s, &err);
 }
 
+static enum cay_code gap_code(const char *bytes, size_t size)
+{
+    json_t *event = json_parse(bytes, size);
+    const char *name = json_string_value(json_object_get(event, "code"));
+    enum cay_code code = name ? cay_code_of_name(name) : CAY_OK;
+    json_decref(event);
+    return code;
+}
+
 static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, size_t size,
                     void *data)
 {
     struct stream *s = data;
     if (kind == FRAMES_STDOUT || kind == FRAMES_STDERR) {
-        const struct msg msg = {
-            .type = MSG_OUTPUT, .stream = kind, .offset = offset, .data = {bytes, size}};
+        const struct msg msg = {.type = MSG_OUTPUT,
+                                .stream = kind,
+                                .offset = offset,
+                                .code = s->missing,
+                                .data = {bytes, size}};
+        s->missing = CAY_OK;
         say(s, &msg);
         s->next = offset + size;
         return 0;
     }
-    if (kind == FRAMES_GAP)
-        return 0; /* the offset of what follows tells the caller */
+    if (kind == FRAMES_GAP) {
+        /* The offset of what follows tells the caller how much, and this why. */
+        s->missing = gap_code(bytes, size);
+        return 0;
+    }
     json_t *event = json_parse(bytes, size);
     if (!json_is_object(event))
         not_a_stream(s);

@@ -4,6 +4,7 @@
  */
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/sock.h"
 #include "base/util.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
@@ -155,15 +156,61 @@ bool sandbox_await(int sock, uint64_t ms)
     }
 }
 
-int sandbox_ask(struct chan *chan, const struct msg *request, struct cay_error *err)
+int sandbox_unsent(struct chan *chan, struct cay_error *err)
 {
     struct cay_error lost;
     automsg struct msg answer = {0};
-    if (chan_send(chan->sock, request, NULL, 0, err) == 0)
-        return 0;
     if (err->code == CAY_E_GONE && chan_recv(chan, &answer, &lost) > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
     return -1;
+}
+
+int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    struct cay_error why;
+    struct cay_sandbox sandbox = {.cay = cay};
+    memcpy(sandbox.id, id, strlen(id) + 1);
+    if (sandbox_call(&sandbox, &(struct msg){.type = OP_STATS}, &chan, &answer, &why) == 0) {
+        msg_done(&answer);
+        chan_done(&chan);
+        return 0;
+    }
+    if (why.code != CAY_E_UNAVAILABLE || (sock >= 0 && sandbox_await(sock, 0)))
+        return 0;
+    return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+}
+
+int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
+                 struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
+    if (msg_encode(&buf, msg, 0) < 0)
+        return cay_fail(err, CAY_E_TOO_LARGE, "the message is larger than %u bytes", CAY_MAX_FRAME);
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t n =
+            sock_send_within(sock, buf.data + done, buf.size - done, NULL, 0, SANDBOX_CHECK_MS);
+        if (n < 0 && errno != EAGAIN)
+            return cay_fail_errno(err, errno, "cannot send to the peer");
+        if (n < 0 && sandbox_check(cay, id, -1, err) < 0)
+            return -1;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Until the answer comes. Of one that may take long, the keeper is asked now and then. */
+static bool await_answer(const struct cay_sandbox *sandbox, int sock, uint64_t ms)
+{
+    struct cay_error err;
+    for (; ms > SANDBOX_PATIENCE_MS; ms -= ms > INT_MAX / 2 ? 0 : SANDBOX_CHECK_MS) {
+        if (sandbox_await(sock, SANDBOX_CHECK_MS))
+            return true;
+        if (sandbox_check(sandbox->cay, sandbox->id, sock, &err) < 0)
+            return false;
+    }
+    return sandbox_await(sock, ms);
 }
 
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
@@ -174,9 +221,9 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
         err = &own;
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
-    int got = sandbox_ask(chan, request, err) < 0 ? -1 : 1;
-    if (got > 0 &&
-        !sandbox_await(chan->sock, CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
+    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? sandbox_unsent(chan, err) : 1;
+    if (got > 0 && !await_answer(sandbox, chan->sock,
+                                 CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
         chan_done(chan);
         return cay_fail(err, CAY_E_UNAVAILABLE,
                         "the keeper of sandbox '%s' does not answer; 'cay rm -f %s' ends it",

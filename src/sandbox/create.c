@@ -34,11 +34,18 @@ void create_random(char out[13])
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
+static int cannot_make(const struct cay *cay, int eno, const char *dir, const char *id,
+                       struct cay_error *err)
+{
+    if (eno == ENOENT && home_check(cay, err) < 0)
+        return -1;
+    return cay_fail_errno(err, eno, "cannot make %s/%s", dir, id);
+}
+
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
     if (mkdirat(cay->run, id, 0700) < 0)
-        return errno == EEXIST ? 0
-                               : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
+        return errno == EEXIST ? 0 : cannot_make(cay, errno, cay->run_path, id, err);
     autofd int dir = home_open(cay->run, id);
     autofd int fd =
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -69,7 +76,10 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
                             "sandbox '%s' has ended and its record is still there; "
                             "remove it with 'cay rm %s'",
                             id, id);
-        return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
+        char dir_path[CAY_MAX_PATH];
+        int eno = errno;
+        snprintf(dir_path, sizeof(dir_path), "%s/sandboxes", cay->state_path);
+        return cannot_make(cay, eno, dir_path, id, err);
     }
     *dir = home_open(cay->sandboxes, id);
     if (*dir >= 0)
@@ -125,6 +135,12 @@ struct order {
     bool must_kill; /* the keeper did not answer in time, or not as one of this version does */
 };
 
+static int too_late(const struct order *order, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
+                    order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+}
+
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
 static int send_order(struct order *order, const struct msg *create, int status,
                       struct cay_error *err)
@@ -142,8 +158,15 @@ static int send_order(struct order *order, const struct msg *create, int status,
     }
     /* The locked status file goes along: the lock belongs to the open file, and so to both of us
      * now. */
-    if (sock_send_all(order->creator, buf.data, buf.size, &status, 1) < 0)
-        return cay_fail_errno(err, errno, "cannot talk to the keeper");
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t n = sock_send_within(order->creator, buf.data + done, buf.size - done, &status,
+                                     done == 0, SANDBOX_PATIENCE_MS);
+        order->must_kill = n < 0 && errno == EAGAIN;
+        if (n < 0)
+            return order->must_kill ? too_late(order, err)
+                                    : cay_fail_errno(err, errno, "cannot talk to the keeper");
+        done += (size_t)n;
+    }
     order->started = order->exec != NULL;
     return 0;
 }
@@ -183,8 +206,7 @@ static int await_ready(struct order *order, struct cay_error *err)
     int got = order->must_kill ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
     chan.sock = -1; /* the caller's, to keep or to close */
     if (order->must_kill)
-        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
-                 order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+        too_late(order, err);
     else if (got > 0 && answer.type == MSG_READY)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)

@@ -131,6 +131,29 @@ bool home_absent(int eno)
     return eno == ENOENT || eno == ENOTDIR || eno == ELOOP;
 }
 
+static int check_dir(int dir, const char *path, struct cay_error *err)
+{
+    struct stat ours, now;
+    if (fstat(dir, &ours) < 0)
+        return cay_fail_errno(err, errno, "cannot look at %s", path);
+    bool there = stat(path, &now) == 0;
+    /* What cannot be looked at now is not known to be gone. */
+    if (ours.st_nlink > 0 &&
+        (there ? ours.st_dev == now.st_dev && ours.st_ino == now.st_ino : !home_absent(errno)))
+        return 0;
+    return cay_fail(err, CAY_E_UNAVAILABLE,
+                    "the directory %s was removed or replaced while this program ran; start it "
+                    "again when the directory is as it should be",
+                    path);
+}
+
+int home_check(const struct cay *cay, struct cay_error *err)
+{
+    char path[CAY_MAX_PATH];
+    snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
+    return check_dir(cay->sandboxes, path, err) < 0 ? -1 : check_dir(cay->run, cay->run_path, err);
+}
+
 int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,
                      struct cay_error *err)
 {

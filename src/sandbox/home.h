@@ -32,6 +32,9 @@ struct cay {
 bool home_privileged(void);
 /* Opens <state>/sandboxes/<id> or <run>/<id>; -1 with errno. */
 int home_open(int parent, const char *id);
+/* Whether both directories are still the ones that were opened; else CAY_E_UNAVAILABLE, with which
+ * of them is gone. */
+int home_check(const struct cay *cay, struct cay_error *err);
 /* What an open or a stat that failed with this says: there is nothing of that name, or nothing that
  * could be ours. Every other error says nothing about it. */
 bool home_absent(int eno);

@@ -162,6 +162,9 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
         return -1;
     if (cay_remove_tree_at(cay->sandboxes, id) < 0)
         result = cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
+    /* The run directory was cleared: that of others as well. */
+    if (life == LIFE_ENDED && claim >= 0)
+        sandbox_sweep_prepared(cay);
     if (life == LIFE_ENDED)
         sandbox_unclaim(cay, id, &claim);
     return result;

@@ -282,3 +282,25 @@ void sandbox_unclaim(struct cay *cay, const char *id, int *claim)
         cay_remove_tree_at(cay->run, id);
     close_fd(claim);
 }
+
+/* "pool~" and 12 digits, then whatever home_group_name adds. */
+static int sweep_prepared(const char *group, void *data)
+{
+    struct cay *cay = data;
+    char id[sizeof(PARSE_POOL) + 12], name[HOME_GROUP_SIZE];
+    const char *checked;
+    snprintf(id, sizeof(id), "%s", group);
+    if (!parse_id_reserved(id) || parse_id(id, &checked, NULL) < 0)
+        return 0;
+    home_group_name(cay, id, name);
+    /* The directory is made before the group, and removed after it. */
+    if (strcmp(name, group) == 0 && faccessat(cay->run, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+        home_absent(errno))
+        (void)cgroup_sweep_unused(group, NULL);
+    return 0;
+}
+
+void sandbox_sweep_prepared(struct cay *cay)
+{
+    cgroup_list(sweep_prepared, cay);
+}

@@ -84,10 +84,10 @@ enum msg_type {
     MSG_READY = 48,
     /* pid, flags KNOWN: it was started before */
     MSG_STARTED,
-    /* pid, stream, offset, data */
+    /* pid, stream, offset, data, code (if bytes before it are missing: why) */
     MSG_OUTPUT,
     /* pid, offset (where the output ends, or ended for this stream), number (the oldest byte that
-     * is kept) and the exit fields, text = why it did not end by itself */
+     * is kept) and the exit fields, text = why it did not end by itself, code as of OUTPUT */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command, name =
      * EXIT's text */

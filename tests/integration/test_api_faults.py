@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from integration.support import alive, until
+from integration.support import alive, end, until
 from integration.test_api import refused
 from integration.test_recovery import DAMAGE
 from lib.daemon import BYTES, FRAMES, Daemon
@@ -283,6 +283,35 @@ def test_a_keeper_that_stands_still_holds_up_nobody_else(daemons):
     assert result.get("stdout") == "late\n"
 
 
+def worker(daemon):
+    """The one thread that does the daemon's work so far; a second one comes when it is busy."""
+    daemon.delete(f"/sandboxes/{daemon.create()}")
+    threads = [int(name) for name in os.listdir(f"/proc/{daemon.pid}/task") if int(name) != daemon.pid]
+    assert len(threads) == 1
+    return threads[0]
+
+
+def test_a_removal_does_not_overtake_a_create(daemons):
+    """Its client is gone, and it is slow: it is over before the removal is answered, and nothing is left."""
+    daemon = daemons()
+    thread = worker(daemon)
+    delay = ["-e", "trace=mkdirat", "-e", "inject=mkdirat:delay_enter=3000000:when=1"]
+    tracer = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", *delay, "-p", str(thread)])
+    try:
+        until(lambda: "TracerPid:\t0" not in open(f"/proc/{daemon.pid}/task/{thread}/status").read(), 10)
+        client = daemon.client()
+        client.connection.request("POST", "/api/v1/sandboxes", headers={"Content-Type": "application/json"},
+                                  body=b'{"id":"x"}')
+        until(lambda: open(f"/proc/{daemon.pid}/task/{thread}/stat").read().rpartition(") ")[2][0] == "t", 10)
+        client.close()
+        assert daemon.create(id="x") == "x", "another worker made it meanwhile"
+        assert daemon.delete("/sandboxes/x").status == 204
+        until(lambda: len([e for e in daemon.get("/audit?action=create&sandbox=x").body["entries"]]) == 2, 30)
+        assert daemon.get("/sandboxes/x").status == 404 and daemon.cay.ids() == []
+    finally:
+        end(tracer, signal.SIGTERM)
+
+
 # -- records
 
 def record(daemon, box, name):
@@ -346,6 +375,46 @@ def test_swapped_records(daemons):
         assert done.status in (200, 404, 410, 409, 500, 503), done
     for box in boxes:
         assert daemon.delete(f"/sandboxes/{box}").status == 204
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced", "audit"])
+def test_the_state_directory_goes_away(daemons, how):
+    """Nothing is changed that cannot be written down; it is told which directory is missing, and readiness says so."""
+    daemon = daemons()
+    box = daemon.create()
+    pid = daemon.start_process(box, "sleep 1000")
+    place = daemon.state / ("audit" if how == "audit" else "")
+    parts = ["audit"] if how == "audit" else ["audit", "sandboxes"]
+    away = daemon.top / "away"
+    away.mkdir()
+    if how == "moved":
+        daemon.state.rename(away)
+    else:  # without the image, which is in use
+        for part in parts:
+            subprocess.run(["cp", "-a", daemon.state / part, away], check=True)
+            shutil.rmtree(daemon.state / part)
+    if how == "replaced":
+        subprocess.run(["cp", "-a", *(away / part for part in parts), daemon.state], check=True)
+    changing = [("POST", "/sandboxes", {}), ("POST", f"/sandboxes/{box}/exec", {"shell": "touch /tmp/done"}),
+                ("POST", f"/sandboxes/{box}/processes", {"shell": "touch /tmp/done"}),
+                ("POST", f"/sandboxes/{box}/pause", None), ("POST", f"/sandboxes/{box}/stop", None),
+                ("PUT", f"/sandboxes/{box}/files?path=/tmp/done", None), ("DELETE", f"/sandboxes/{box}", None)]
+    for method, path, body in changing:
+        answer = daemon.request(method, path, json=body) if body is not None else daemon.request(method, path)
+        refused(answer, 503, "unavailable")
+        assert str(place) in answer.error["message"], answer
+    answer = daemon.get("/readyz")
+    assert answer.status == 503 and str(place) in answer.body["message"], answer
+    assert daemon.state_of(box) == "running" and daemon.get(url(box, pid)).body["running"]
+    daemon.stop()
+    if how == "moved":
+        away.rename(daemon.state)
+    elif how != "replaced":
+        subprocess.run(["cp", "-a", *(away / part for part in parts), daemon.state], check=True)
+    daemon.start()
+    assert daemon.get("/readyz").status == 200
+    assert daemon.exec(box, "ls /tmp/done")["exit_code"] != 0, "nothing of it was done"
+    daemon.remove(box)
 
 
 def test_foreign_things_among_the_sandboxes(daemons):

@@ -481,11 +481,11 @@ def test_a_gap_is_an_event(daemon, box, old):
     path = f"/sandboxes/{box}/processes/{pid}/output"
     with daemon.stream(path + "?from=5", accept=NDJSON) as stream:
         events = list(stream)
-    assert events[0] == {"type": "gap", "from": 5, "to": start}
+    assert events[0] == {"type": "gap", "from": 5, "to": start, "code": "limit"}
     assert events[-1]["type"] == "exit" and events[-1]["exit"]["truncated"] and events[-1]["offset"] == finish
     with daemon.stream(path + "?from=5", accept=FRAMES) as stream:
         frames = list(stream.frames())
-    assert frames[0] == (6, 5, {"type": "gap", "from": 5, "to": start}) and frames[-1][0] == 3
+    assert frames[0] == (6, 5, {"type": "gap", "from": 5, "to": start, "code": "limit"}) and frames[-1][0] == 3
     with daemon.stream(path + "?from=5", accept=BYTES) as stream, pytest.raises(Exception, match="IncompleteRead"):
         stream.read()
 
@@ -504,7 +504,7 @@ def test_a_gap_on_a_websocket(daemon, box, old):
     pid, start, _ = old
     with daemon.websocket(f"/sandboxes/{box}/processes/{pid}/attach?from=1") as ws:
         _, messages, _ = ws.until_close()
-    assert messages[0] == {"type": "gap", "from": 1, "to": start} and messages[-1]["type"] == "exit"
+    assert messages[0] == {"type": "gap", "from": 1, "to": start, "code": "limit"} and messages[-1]["type"] == "exit"
 
 
 @pytest.mark.parametrize("prefix", ["local", "remote"])

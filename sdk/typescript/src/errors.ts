@@ -25,6 +25,8 @@ export class CayError extends Error {
   /** The HTTP status that goes with the code, also where no request was made. */
   readonly status: number;
   readonly detail: ErrorDetail;
+  /** Of files.list, find and grep: what was found in spite of it, as they would have returned it. */
+  declare readonly found?: readonly unknown[];
 
   constructor(code: string, message: string, init: ErrorInit = {}) {
     super(message, init.cause === undefined ? undefined : { cause: init.cause });

@@ -13,7 +13,10 @@ from typing import Any
 
 
 class CayError(RuntimeError):
-    """What every error of cay is. `code` is for programs, `message` for people; `detail` names the field or rule."""
+    """What every error of cay is. `code` is for programs, `message` for people; `detail` names the field or rule.
+
+    `found`: of `files.list`, `find` and `grep`, what was found in spite of it, as they would have returned it.
+    """
 
     code: str = "internal"
     status: int = 500
@@ -22,6 +25,7 @@ class CayError(RuntimeError):
         super().__init__(message)
         self.message = message
         self.detail: Mapping[str, Any] = dict(detail or {})
+        self.found: list[Any] = []
 
 
 class Invalid(CayError):
