@@ -126,11 +126,19 @@ static uint64_t why_missing(const struct spool *spool, uint64_t offset)
     return offset < spool->unstored ? CAY_E_NO_SPACE : CAY_E_LIMIT;
 }
 
+/* Adds to the last message of a stream how much of either stream there was up to `offset`. */
+static void add_totals(struct msg *msg, const struct spool *spool, uint64_t offset)
+{
+    uint64_t at = CAY_MAX(offset, spool->start);
+    msg->end = spool_errors(spool, at);
+    msg->size = at - msg->end;
+}
+
 /* A stream has followed to where the output ended; who only waited is told where it is now. */
 static void tell_exit(struct client *client, const struct proc *proc, uint64_t end, bool truncated,
                       uint64_t missing)
 {
-    const struct msg msg = {
+    struct msg msg = {
         .type = MSG_EXIT,
         .tag = client->tag,
         .pid = (uint64_t)proc->pid,
@@ -146,6 +154,7 @@ static void tell_exit(struct client *client, const struct proc *proc, uint64_t e
         .peak_memory = proc->peak_memory,
         .text = proc->why,
     };
+    add_totals(&msg, &proc->spool, end);
     client_send(client, &msg, -1);
 }
 
@@ -181,12 +190,14 @@ static bool send_output(struct client *client, const struct spool *spool)
         fail_read(client);
     if (n == 0)
         return false;
+    uint64_t errors = spool_errors(spool, client->offset);
     const struct msg msg = {
         .type = MSG_OUTPUT,
         .tag = client->tag,
         .pid = client->proc ? (uint64_t)client->proc->pid : 0,
         .stream = (uint64_t)stream,
         .offset = client->offset,
+        .number = stream == 2 ? errors : client->offset - errors,
         .code = client->missing,
         .data = {chunk, n},
     };
@@ -224,10 +235,13 @@ void client_pump(struct client *client)
     if (client->out.size || client->offset < client->until || client->mode != CLIENT_STREAM)
         return;
     client_leave(client);
-    if (proc && proc->state == PROC_ENDED)
+    if (proc && proc->state == PROC_ENDED) {
         tell_exit(client, proc, client->until, client->gap, client->missing);
-    else
-        client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, -1);
+        return;
+    }
+    struct msg msg = {.type = MSG_OK, .tag = client->tag};
+    add_totals(&msg, spool, client->until);
+    client_send(client, &msg, -1);
 }
 
 void clients_of(struct keeper *k, struct proc *proc)

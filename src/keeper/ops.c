@@ -117,7 +117,10 @@ static void op_attach(struct client *client, const struct msg *msg)
         return;
     client->piece = msg->size;
     client->stall_ms = stall_limit(msg);
-    client_stream(client, proc, msg->offset, msg->flags & MSG_F_FOLLOW);
+    uint64_t from = proc && (msg->flags & MSG_F_STREAMS)
+                        ? spool_find(&proc->spool, msg->number, msg->end)
+                        : msg->offset;
+    client_stream(client, proc, from, msg->flags & MSG_F_FOLLOW);
     client_pump(client);
     flow_check(client->keeper, proc);
 }

@@ -47,7 +47,9 @@ enum msg_type {
      * answer is about the process that has it */
     OP_EXEC = 16,
     /* pid (0: the merged log), offset (UINT64_MAX: the oldest that is kept), flags FOLLOW, size and
-     * idle_ms as above -> OUTPUT..., EXIT | OK (nothing more) | ERROR stalled */
+     * idle_ms as above; flags STREAMS: from the first byte that is beyond `number` bytes of standard
+     * output or `end` bytes of standard error, instead of offset
+     * -> OUTPUT..., EXIT | OK (nothing more; size and end as of EXIT) | ERROR stalled */
     OP_ATTACH,
     /* pid, data | flags EOF; flags AT: offset says which byte of all input is the first, and what
      * was given before is skipped -> nothing on a stream connection, else OK */
@@ -84,10 +86,12 @@ enum msg_type {
     MSG_READY = 48,
     /* pid, flags KNOWN: it was started before */
     MSG_STARTED,
-    /* pid, stream, offset, data, code (if bytes before it are missing: why) */
+    /* pid, stream, offset, number (its place in its own stream), data, code (if bytes before it are
+     * missing: why) */
     MSG_OUTPUT,
     /* pid, offset (where the output ends, or ended for this stream), number (the oldest byte that
-     * is kept) and the exit fields, text = why it did not end by itself, code as of OUTPUT */
+     * is kept) and the exit fields, text = why it did not end by itself, code as of OUTPUT; after OUTPUT...:
+     * size and end = bytes of standard output and error that were printed */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command, name =
      * EXIT's text */
@@ -189,12 +193,13 @@ enum msg_flag {
     MSG_F_AT = 1 << 23,       /* STDIN: at this offset */
     MSG_F_LEFT = 1 << 24,     /* SIGNAL: because its client went away */
     MSG_F_HOLD = 1 << 25,     /* EXEC with DETACH: it waits a while for its first follower */
+    MSG_F_STREAMS = 1 << 27,  /* ATTACH: by places in either stream */
     MSG_F_TASKS = 1 << 28,    /* SPAWN: comes with the command's v1 memory group */
     MSG_F_LENIENT = 1 << 30,  /* LIST, FIND, GREP: what cannot be read is left out without a word */
 };
 
 /* Bits that are not used yet; a new flag is taken from here. */
-#define MSG_F_FREE (1ull << 26 | 1ull << 27 | 1ull << 29 | 1ull << 31)
+#define MSG_F_FREE (1ull << 26 | 1ull << 29 | 1ull << 31)
 
 struct msg {
     uint16_t type;

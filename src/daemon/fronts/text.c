@@ -66,6 +66,26 @@ static void add_cut(struct cay_buf *out, uint64_t missing)
     buf_fmt(out, "\n[... %llu bytes left out ...]\n", (unsigned long long)missing);
 }
 
+void excerpt_put(struct excerpt *e, uint64_t at, const char *data, size_t size)
+{
+    uint64_t skip = e->next > at ? e->next - at : 0;
+    if (skip >= size)
+        return;
+    excerpt_stop(e, at + skip);
+    excerpt_add(e, data + skip, size - (size_t)skip);
+    e->next = at + size;
+}
+
+void excerpt_stop(struct excerpt *e, uint64_t at)
+{
+    autobuf struct cay_buf line = CAY_BUF(128);
+    if (at > e->next) {
+        add_cut(&line, at - e->next);
+        excerpt_add(e, line.data, line.size);
+    }
+    e->next = at;
+}
+
 void excerpt_text(struct excerpt *e, size_t max_chars, struct cay_buf *out)
 {
     bool dropped = e->total > 2 * e->keep;
