@@ -529,6 +529,25 @@ def test_bash_output_of_a_command_that_is_not_known(aio):
     aio.refused("bash/output", 404, session_id=session, command_id="999999")
 
 
+def test_a_character_across_two_answers(aio):
+    """A character whose end has not come is in the next answer, whole; at the end of the command it is given out."""
+    cut = "printf 'caf\\303' | tee /dev/stderr; until [ -e {} ]; do sleep 0.02; done; printf '\\251 ok\\n\\303'"
+    data = aio.bash(cut.format("/tmp/half"), timeout=1)
+    assert data["status"] == "running"
+    if data["offset"] == 0:  # a slow machine
+        until(lambda: aio.data("bash/output", session_id=data["session_id"], wait=False)["offset"] == 3)
+    else:
+        assert (data["stdout"], data["offset"], data["stderr"], data["stderr_offset"]) == ("caf", 3, "caf", 3)
+    half = aio.data("bash/output", session_id=data["session_id"], offset=1, stderr_offset=3, wait=False)
+    assert (half["stdout"], half["offset"], half["stderr"], half["stderr_offset"]) == ("af", 3, "", 3)
+    aio.shell("touch /tmp/half")
+    at = {"session_id": data["session_id"], "offset": 3, "stderr_offset": 3}
+    until(lambda: aio.data("bash/output", **at)["command"]["status"] == "completed")
+    rest = aio.data("bash/output", **at)
+    assert (rest["stdout"], rest["offset"]) == ("\u00e9 ok\n\ufffd", 10)
+    assert (rest["stderr"], rest["stderr_offset"]) == ("\ufffd", 4)
+
+
 def test_bash_timeout_and_kill(aio):
     """timeout answers "running"; kill sends a signal to the command's tree: killed."""
     data = aio.bash("sleep 432", timeout=0.2)

@@ -135,6 +135,9 @@ static void reply_shell(struct run *run, const char *status, const struct cay_ex
 static void reply_bash(struct run *run, const char *status, const struct cay_exit *e)
 {
     autobuf struct cay_buf out = CAY_BUF(12 * MAX_STREAM + 6 * MAX_COMMAND + 4096);
+    /* The rest of a character may come: bash/output gives it, from these offsets. */
+    for (size_t i = 0; i < CAY_COUNT(run->out) && !e; i++)
+        excerpt_hold(&run->out[i]);
     aio_begin(&out, e ? "The command has ended" : "The command goes on");
     json_str(&out, "session_id", run->session);
     json_key(&out, "command_id");

@@ -116,6 +116,9 @@ static void answer(struct look *look, const struct cay_exit *e)
     autobuf struct cay_buf out = CAY_BUF(12 * MAX_STREAM + 16384);
     timer_clear(&look->ch.r->d->loop, &look->timer);
     call_end(&look->call);
+    /* The rest of a character may come: it is whole in the next answer. */
+    for (size_t i = 0; i < CAY_COUNT(look->out) && !e; i++)
+        excerpt_hold(&look->out[i]);
     aio_begin(&out, e ? "The command has ended" : "The command goes on");
     if (look->kind == KIND_OUTPUT || look->kind == KIND_VIEW)
         json_str(&out, "session_id", look->args.session);
@@ -145,7 +148,7 @@ static void take_output(struct look *look, const struct msg *msg)
     struct excerpt *out = &look->out[apart && msg->stream == 2];
     uint64_t before = out->total;
     excerpt_put(out, apart ? msg->number : msg->offset, msg->data.data, msg->data.size);
-    if (look->args.wait && apart && out->total > before)
+    if (look->args.wait && apart && out->total > before && out->total > excerpt_unfinished(out))
         timer_set(&look->ch.r->d->loop, &look->timer, cay_now_us() + GATHER_US);
 }
 

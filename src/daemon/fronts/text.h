@@ -24,6 +24,10 @@ void excerpt_add(struct excerpt *e, const char *data, size_t size);
 void excerpt_put(struct excerpt *e, uint64_t at, const char *data, size_t size);
 /* The stream is this long: a line for what is missing at its end. */
 void excerpt_stop(struct excerpt *e, uint64_t at);
+/* How many bytes at the end are the beginning of a character whose end may follow. */
+size_t excerpt_unfinished(const struct excerpt *e);
+/* Takes these away; `next` is where they begin. */
+void excerpt_hold(struct excerpt *e);
 /*
  * All of it; or, of more than max_chars characters (0: any number), or of more bytes than were
  * kept, the two ends with a line between them that says how many bytes are missing. A character is
