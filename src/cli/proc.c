@@ -226,6 +226,8 @@ int cmd_logs(struct cli *cli, const struct opt_args *args)
                         "%llu bytes of the log were lost while it was read%s",
                         (unsigned long long)pump.lost,
                         pump.why == CAY_E_NO_SPACE ? cli_why_lost(pump.why) : "");
-    /* The end of the sandbox is the end of its log, not a failure to print it. */
-    return code == CLI_FAILED && cli->follow && cli->err.code == CAY_E_GONE ? 0 : code;
+    /* The end of a sandbox is the end of its log; this one came without it. */
+    if (code == CLI_FAILED && cli->err.code == CAY_E_GONE)
+        cay_fail_context(&cli->err, "the end of the log is lost");
+    return code;
 }

@@ -435,10 +435,14 @@ static bool is_owed(const struct client *client)
 
 void clients_over(struct keeper *k)
 {
+    bool owed = false;
     for (struct client *c = k->clients; c; c = c->next) {
+        /* A log has its end now, and its readers get an answer: without one they cannot tell the
+         * end from a keeper that was killed. */
+        if (c->mode == CLIENT_STREAM && !c->proc)
+            c->until = CAY_MIN(c->until, k->log.end);
         client_pump(c);
-        if (is_owed(c))
-            return;
+        owed = owed || is_owed(c);
     }
-    k->loop.stop = true;
+    k->loop.stop = !owed;
 }

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -516,6 +517,24 @@ def test_a_gap_in_the_command_line(daemon, box, old, prefix):
     assert done.returncode == 3 and len(done.stdout) == finish - start and f"first {start} bytes" in done.stderr
     done = daemon.cay.run(*prefix, "attach", "--from", start, box, pid)
     assert (done.returncode, len(done.stdout), done.stderr) == (3, finish - start, "")
+
+
+@pytest.mark.parametrize("how", ["kill", "rm -f", "lost"])
+@pytest.mark.parametrize("prefix", ["local", "remote"])
+def test_the_end_of_a_log(daemon, prefix, how):
+    """A sandbox that was ended has a whole log. One whose keeper was killed has not."""
+    box = daemon.create()
+    prefix = host(daemon) if prefix == "remote" else ()
+    daemon.exec(box, "echo hello")
+    process = daemon.cay.popen(*prefix, "logs", "-f", box, stdin=subprocess.DEVNULL)
+    assert process.stdout.readline() == b"hello\n"
+    if how == "lost":
+        os.kill(daemon.get(f"/sandboxes/{box}").body["keeper_pid"], signal.SIGKILL)
+        assert b"the end of the log is lost" in wait_for(process, 125)
+    else:
+        daemon.cay.run(*how.split(), box, check=True)
+        assert wait_for(process, 0) == b""
+    daemon.cay.run("rm", "-f", box)
 
 
 def test_a_result_is_whole_or_an_error(daemon, box):
