@@ -284,7 +284,7 @@ struct cay_event {
         offset; /* OUTPUT: of data[0], counted over both streams; EXIT: one past the last byte */
     const char *data; /* borrowed until the next call on this stream */
     size_t size;
-    /* GAP, and the first OUTPUT of CAY_FROM_KEPT: why what was before is not kept. CAY_E_LIMIT:
+    /* GAP, and the first event of CAY_FROM_KEPT: why what was before is not kept. CAY_E_LIMIT:
      * more was printed than the sandbox's `output` keeps; CAY_E_NO_SPACE: the host's disk did not
      * take it; CAY_OK: not known, or there was nothing. */
     enum cay_code why;

@@ -101,6 +101,10 @@ static int on_events(struct state *s, int timeout)
             return timeout < 0 ? (int)PUMP_DONE : GO_ON;
         if (event.kind == CAY_EVENT_EXIT) {
             *s->exit = event.exit;
+            if (!s->pump->started) { /* nothing of what it printed is kept */
+                s->pump->start = event.offset;
+                s->pump->why = event.why ? event.why : s->pump->why;
+            }
             return PUMP_EXIT;
         }
         if (event.kind == CAY_EVENT_GAP)

@@ -53,7 +53,11 @@ int follow_take(struct follow *follow, const struct msg *msg, struct cay_event *
         follow->next = msg->offset + msg->data.size;
         return 1;
     case MSG_EXIT:
-        *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
+        *out = (struct cay_event){
+            .kind = CAY_EVENT_EXIT,
+            .offset = msg->offset,
+            .why = follow->next == CAY_FROM_KEPT ? (enum cay_code)msg->code : CAY_OK,
+        };
         out->exit = msg_exit(msg);
         return 1;
     case MSG_OK:

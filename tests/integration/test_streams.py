@@ -519,6 +519,25 @@ def test_a_gap_in_the_command_line(daemon, box, old, prefix):
     assert (done.returncode, len(done.stdout), done.stderr) == (3, finish - start, "")
 
 
+@pytest.mark.parametrize("prefix", ["local", "remote"])
+def test_attach_when_nothing_is_kept(daemon, prefix):
+    """All of its output was dropped for that of others: nothing to print, but not without a word."""
+    box = daemon.create(output="64K")
+    prefix = host(daemon) if prefix == "remote" else ()
+    first = daemon.start_process(box, "head -c 60000 /dev/zero; exit 4")
+
+    def dropped():
+        daemon.wait_process(box, daemon.start_process(box, "head -c 60000 /dev/zero"))
+        info = daemon.get(f"/sandboxes/{box}/processes/{first}").body
+        return info["output_start"] == 60000
+
+    until(dropped, 60)
+    done = daemon.cay.run(*prefix, "attach", box, first)
+    assert (done.returncode, done.stdout) == (4, "") and "first 60000 bytes of its output are not kept" in done.stderr
+    refused(daemon.cay.run(*prefix, "attach", "--from", "0", box, first), "60000 bytes", "not kept any more")
+    daemon.remove(box)
+
+
 @pytest.mark.parametrize("how", ["kill", "rm -f", "lost"])
 @pytest.mark.parametrize("prefix", ["local", "remote"])
 def test_the_end_of_a_log(daemon, prefix, how):
