@@ -83,17 +83,19 @@ static const char values[] =
     "Times are a number of seconds, or numbers with ms, s, m, h or d: 250ms, 15m, 1h30m.\n"
     ".SH JSON\n"
     "Members keep their names; later versions may add more. Sizes are in bytes. Names that end in "
-    "_ms, _us or _ns are times; those of clocks count from 1970. Bytes that are no UTF\\-8 become "
-    "U+FFFD. Errors are JSON on standard error: "
+    "_ms, _us or _ns are times; those of clocks count from 1970. Bytes that are not UTF\\-8 "
+    "become U+FFFD unless said otherwise. Errors are JSON on standard error: "
     "{\"error\":{\"code\":\"not_found\",\"message\":\"...\"}}.\n";
 
 /* What --json prints: one line for all commands that print the same. */
 static const struct {
     const char *commands, *members;
 } json_members[] = {
-    {"run, exec", "pid, exit_code, signal, timed_out, truncated, oom, reason (if it did not end by "
-                  "itself), duration_ms, cpu_ms, "
-                  "peak_memory, stdout, stderr; with -d: id, pid"},
+    {"run, exec",
+     "pid, exit_code, signal, timed_out, truncated, oom, reason (if it did not end by "
+     "itself), duration_ms, cpu_ms, "
+     "peak_memory, encoding (of stdout and stderr: utf8, or base64 if either has bytes "
+     "that are not UTF-8), stdout, stderr; with -d: id, pid"},
     {"wait", "as run, without the output"},
     {"create", "id"},
     {"ps", "a list of: id, state, reason, image, created_ms, ended_ms, ttl_left_ms, keeper_pid, "

@@ -4,7 +4,9 @@
 #include "cli/cli.h"
 #include "cli/pump.h"
 
+#include "base/base64.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -137,16 +139,34 @@ static int fill_exec(struct cli *cli, const char *const *command, struct cay_exe
     return pass_term(cli, out);
 }
 
+static bool is_text(const struct cay_buf *bytes)
+{
+    return bytes->size == 0 || utf8_valid(bytes->data, bytes->size) == bytes->size;
+}
+
+static void add_stream(struct cay_buf *out, const char *name, const struct cay_buf *bytes,
+                       bool text)
+{
+    json_key(out, name);
+    if (text) {
+        buf_json_n(out, bytes->data, bytes->size);
+        return;
+    }
+    buf_str(out, "\"");
+    base64_encode(out, bytes->data, bytes->size);
+    buf_str(out, "\"");
+}
+
 static int print_result(struct cli *cli, const struct pump *pump, const struct cay_exit *e)
 {
     /* Escapes may blow a byte up to six. */
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT * 12ul + 4096);
     buf_str(&out, "{");
     json_exit(&out, e);
-    json_key(&out, "stdout");
-    buf_json_n(&out, pump->out[0]->data, pump->out[0]->size);
-    json_key(&out, "stderr");
-    buf_json_n(&out, pump->out[1]->data, pump->out[1]->size);
+    bool text = is_text(pump->out[0]) && is_text(pump->out[1]);
+    json_str(&out, "encoding", text ? "utf8" : "base64");
+    add_stream(&out, "stdout", pump->out[0], text);
+    add_stream(&out, "stderr", pump->out[1], text);
     buf_str(&out, "}\n");
     return cli_print(cli, &out);
 }
