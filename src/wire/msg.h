@@ -47,8 +47,8 @@ enum msg_type {
      * answer is about the process that has it */
     OP_EXEC = 16,
     /* pid (0: the merged log), offset (UINT64_MAX: the oldest that is kept), flags FOLLOW, size and
-     * idle_ms as above; flags STREAMS: from the first byte that is beyond `number` bytes of standard
-     * output or `end` bytes of standard error, instead of offset
+     * idle_ms as above; flags STREAMS: from the first byte that is beyond `number` bytes of
+     * standard output or `end` bytes of standard error, instead of offset
      * -> OUTPUT..., EXIT | OK (nothing more, or the sandbox has ended; size and end as of EXIT) |
      * ERROR stalled */
     OP_ATTACH,
@@ -91,8 +91,8 @@ enum msg_type {
      * missing: why) */
     MSG_OUTPUT,
     /* pid, offset (where the output ends, or ended for this stream), number (the oldest byte that
-     * is kept) and the exit fields, text = why it did not end by itself, code as of OUTPUT; after OUTPUT...:
-     * size and end = bytes of standard output and error that were printed */
+     * is kept) and the exit fields, text = why it did not end by itself, code as of OUTPUT; after
+     * OUTPUT...: size and end = bytes of standard output and error that were printed */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command, name =
      * EXIT's text */
