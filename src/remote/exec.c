@@ -123,7 +123,8 @@ int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct c
     json_decref(answer);
     if (pid == 0 || pid > INT32_MAX)
         return cay_fail(err, CAY_E_INTERNAL, "the daemon's answer names no process");
-    const struct stream_of of = {.pid = (pid_t)pid, .follow = true, .stall_ms = exec->stall_ms};
+    const struct stream_of of = {
+        .pid = (pid_t)pid, .follow = true, .sole = true, .stall_ms = exec->stall_ms};
     return new_proc(sandbox, &of, out, err);
 }
 

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay --host when the daemon, its answers or the client get lost: nothing is done twice, and nothing stays behind."""
+import hashlib
+import os
+import pathlib
+
 import pytest
 
+from integration.support import end, until
 from lib.both import Both
 from lib.lossy import Lossy
 
@@ -35,6 +40,11 @@ def losing(both, tmp_path):
         assert proxy.lost.is_set()
 
 
+def position(process):
+    """How much of its standard input a program has read; that must be a file."""
+    return int(pathlib.Path(f"/proc/{process.pid}/fdinfo/0").read_text().split()[1])
+
+
 # ---- requests
 
 
@@ -62,3 +72,50 @@ def test_a_change_whose_answer_is_lost(both, box, losing, words):
     done = losing(pattern).remote("fs", words[0], box, *words[1:])
     assert done.returncode == 125 and "it may have been done" in done.stderr, done
     assert both.local("fs", "stat", box, "/tmp/old").returncode == 125
+
+
+# ---- input
+
+
+@pytest.mark.parametrize("how", ["kill9", "stop"])
+def test_input_arrives_once(both, box, how, tmp_path):
+    """The daemon goes while it holds input that the process does not read yet."""
+    data, file, go = os.urandom(3_000_000), tmp_path / "input", f"/tmp/go-{how}"
+    file.write_bytes(data)
+    with open(file, "rb") as stdin:
+        process = both.popen("exec", "-i", box, "-c", f"while [ ! -e {go} ]; do sleep 0.02; done; sha256sum", stdin=stdin)
+    try:
+        until(lambda: position(process) > 300_000)
+        both.daemon.restart(how)
+        both.engine.run("exec", box, "--", "touch", go, check=True)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, b"")
+        assert out.split()[0].decode() == hashlib.sha256(data).hexdigest()
+    finally:
+        end(process)
+
+
+def test_input_whose_answer_is_lost(box, losing):
+    data = os.urandom(1_000_000)
+    done = losing(b"/stdin").remote("exec", "-i", box, "--", "sha256sum", input=data, text=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
+def test_two_that_give_input_do_not_disturb_each_other(both, box):
+    """Offsets count the input of the one that uses them."""
+    first = both.popen("exec", "-i", box, "--", "cat")
+    try:
+        first.stdin.write(b"from the first\n")
+        first.stdin.flush()
+        assert first.stdout.readline() == b"from the first\n"
+        pid = [p["pid"] for p in both.engine.json("procs", "--json", box) if p["running"]][-1]
+        second = both.popen("attach", "-i", box, pid)
+        second.stdin.write(b"from the second\n")
+        second.stdin.flush()
+        assert first.stdout.readline() == b"from the second\n"
+        end(second)
+        out, err = first.communicate(b"from the first again\n", timeout=30)
+        assert (out, err, first.returncode) == (b"from the first again\n", b"", 0)
+    finally:
+        end(first)
