@@ -117,6 +117,9 @@ int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct c
     ask_init(&ask, "POST", "sandboxes/%/processes", sandbox->id);
     ask.body = json_object();
     ask.repeatable = true;
+    /* Without its client the command ends, and its sandbox, idle then, too. */
+    if (sandbox->ephemeral && !exec->detach)
+        json_object_set_new(ask.body, "kill_on_disconnect", json_true());
     if (make_body(exec, ask.body, err) < 0 || post_start(sandbox, &ask, &answer, err) < 0)
         return -1;
     uint64_t pid = json_u64(answer, "pid");

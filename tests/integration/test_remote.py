@@ -178,17 +178,6 @@ def test_an_interrupted_run_leaves_nothing(both):
     assert both.engine.ids() == before
 
 
-def test_a_killed_run_gets_an_idle_time(both):
-    """Nobody is left to remove it: it ends by itself after a while without use."""
-    before = set(both.engine.ids())
-    process = both.popen("run", "-c", "echo up; sleep 60")
-    assert process.stdout.readline() == b"up\n"
-    end(process)
-    (left,) = set(both.engine.ids()) - before
-    assert both.engine.json("inspect", "--json", left)["spec"]["idle_ms"] == 60000
-    both.engine.run("rm", "-f", left)
-
-
 # ---- in the background
 
 

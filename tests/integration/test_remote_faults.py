@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from integration.support import end, until
+from integration.support import alive, end, host_pids, until
 from lib.both import Both
 from lib.lossy import Lossy
 
@@ -119,3 +119,20 @@ def test_two_that_give_input_do_not_disturb_each_other(both, box):
         assert (out, err, first.returncode) == (b"from the first again\n", b"", 0)
     finally:
         end(first)
+
+
+# ---- clients
+
+
+def test_a_killed_run_leaves_nothing(both):
+    """The command has a lease, and its sandbox an idle time."""
+    before, marker = set(both.engine.ids()), f"61.{os.getpid()}"
+    process = both.popen("run", "-c", f"sleep {marker} & echo up; wait")
+    assert process.stdout.readline() == b"up\n"
+    (left,) = set(both.engine.ids()) - before
+    keeper = both.engine.json("inspect", "--json", left)["keeper_pid"]
+    until(lambda: host_pids(marker))
+    end(process)
+    until(lambda: not host_pids(marker), seconds=50)
+    until(lambda: not alive(keeper), seconds=50)  # asking for its state would be a use of it
+    assert both.engine.json("inspect", "--json", left)["state"] == "idle"
