@@ -183,6 +183,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     case PUMP_DONE:
         return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
     case PUMP_FAILED:
+        /* Nobody would see its end, or give it the rest of its input. */
+        cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGKILL, true, NULL);
         return CLI_FAILED;
     }
     return CLI_FAILED;

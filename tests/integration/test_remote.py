@@ -19,7 +19,7 @@ import time
 
 import pytest
 
-from integration.support import end, until
+from integration.support import end, host_pids, until
 from lib.both import REMOTE, Both
 from lib.engine import ROOT
 
@@ -150,6 +150,20 @@ def test_output_nobody_wants(both, box):
     assert process.wait(timeout=20) == 128 + signal.SIGPIPE
     end(process)
     until(lambda: not [p for p in both.engine.json("procs", "--json", box) if p["running"]])
+
+
+def test_a_command_whose_output_cannot_be_written(both, box):
+    """Nobody will see how it ends: it is ended, also if it does not write any more."""
+    for cay in (both.engine.popen, both.popen):
+        marker = f"63.{os.getpid()}"
+        with open("/dev/full", "wb") as full:
+            process = cay("exec", box, "-c", f"trap '' PIPE; echo hi; sleep {marker}", stdout=full)
+        try:
+            assert process.wait(timeout=30) == 125
+            assert process.stderr.read() == b"cay: cannot write to standard output: No space left on device\n"
+            until(lambda: not host_pids(marker))
+        finally:
+            end(process)
 
 
 def test_signals_are_passed_on(both, box):
