@@ -154,19 +154,25 @@ static void send_input(struct state *s)
     s->pending = 0;
 }
 
-static void read_input(struct state *s)
+/* What cannot be read is not the end of it: the process must not take a part for the whole. */
+static int read_input(struct state *s)
 {
-    if (!s->chunk)
-        s->chunk = malloc(INPUT_CHUNK);
-    ssize_t n = s->chunk ? read(STDIN_FILENO, s->chunk, INPUT_CHUNK) : 0;
-    if (n > 0) {
-        s->pending = (size_t)n;
-        return;
+    if (!s->chunk && !(s->chunk = malloc(INPUT_CHUNK))) {
+        cay_fail(s->err, CAY_E_NO_SPACE, "out of memory");
+        return PUMP_FAILED;
     }
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
+    ssize_t n = read(STDIN_FILENO, s->chunk, INPUT_CHUNK);
+    if (n < 0 && errno != EINTR && errno != EAGAIN) {
+        cay_fail_errno(s->err, errno, "cannot read standard input");
+        return PUMP_FAILED;
+    }
+    if (n > 0)
+        s->pending = (size_t)n;
+    if (n != 0)
+        return GO_ON;
     s->input_open = false;
     cay_proc_close_stdin(s->pump->proc, NULL);
+    return GO_ON;
 }
 
 static int loop(struct state *s)
@@ -193,7 +199,7 @@ static int loop(struct state *s)
         if (end == GO_ON && s->pending && fds[0].revents & POLLOUT)
             send_input(s);
         if (end == GO_ON && fds[2].revents)
-            read_input(s);
+            end = read_input(s);
     }
     return end;
 }

@@ -133,6 +133,20 @@ def test_stdin_nobody_reads(both, box):
     both.same("exec", "-i", box, "-c", "sleep 0.5; wc -c", input=data, text=False)
 
 
+def test_stdin_that_cannot_be_read(both, box):
+    """Its end did not come: the command is ended, and does not take what came for all."""
+    marker = f"62.{os.getpid()}"
+    directory = os.open("/tmp", os.O_RDONLY)
+    try:
+        said = both.same("exec", "-i", box, "-c", f"cat; echo whole > /tmp/whole; sleep {marker}", stdin=directory,
+                         code=125)
+    finally:
+        os.close(directory)
+    assert said.stderr == "cay: cannot read standard input: Is a directory\n"
+    until(lambda: not [p for p in both.engine.json("procs", "--json", box) if p["running"] and marker in p["command"]])
+    assert both.local("fs", "stat", box, "/tmp/whole").returncode == 125
+
+
 def test_much_output(both):
     """More than any buffer, to a reader that is slower; nothing is lost that is kept there."""
     box = both.engine.create("--output", "64M")
