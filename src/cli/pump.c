@@ -79,11 +79,12 @@ static int on_output(struct state *s, const struct cay_event *event)
                  buf->max);
         return PUMP_TOO_LARGE;
     }
-    if (cli_write(stream ? STDERR_FILENO : STDOUT_FILENO, event->data, event->size) == 0)
+    int fd = stream ? STDERR_FILENO : STDOUT_FILENO;
+    if (cli_write(fd, event->data, event->size) == 0)
         return GO_ON;
     if (errno == EPIPE)
         return PUMP_PIPE;
-    cay_fail_errno(s->err, errno, "cannot write to standard %s", stream ? "error" : "output");
+    cli_not_written(fd, errno, s->err);
     return PUMP_FAILED;
 }
 

@@ -180,6 +180,24 @@ def test_a_command_whose_output_cannot_be_written(both, box):
             end(process)
 
 
+@pytest.mark.parametrize("words", [["exec", "BOX", "--", "echo", "hi"], ["ps"], ["fs", "cat", "BOX", "/etc/passwd"],
+                                   ["fs", "ls", "BOX", "/"], ["cp", "BOX:/etc", "-"], ["exec", "--json", "BOX", "true"]],
+                         ids=lambda words: " ".join(words[:2]))
+def test_a_closed_standard_output(both, box, words):
+    words = [word.replace("BOX", box) for word in words]
+    for host in ([], ["--host", both.host]):
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", both.engine.program, *host, *words],
+                              env=both.engine.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
+        assert done.returncode == 125 and b"standard output is closed" in done.stderr, done
+
+
+def test_closed_standard_descriptors_that_nothing_is_written_to(both, box):
+    for host in ([], ["--host", both.host]):
+        done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", both.engine.program, *host, "exec", "-i", box,
+                               "-c", "cat; exit 7"], env=both.engine.env, timeout=60)
+        assert done.returncode == 7
+
+
 def test_signals_are_passed_on(both, box):
     process = both.popen("exec", box, "-c", "trap 'echo got; exit 7' INT; echo up; while :; do sleep 0.1; done")
     assert process.stdout.readline() == b"up\n"
