@@ -242,6 +242,15 @@ static int start_detached(struct cli *cli, const struct cay_exec *exec, bool pri
     return cli_print(cli, &out);
 }
 
+/* A sandbox has the id that was asked for. */
+static bool is_there(struct cli *cli)
+{
+    bool there = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    cay_sandbox_free(cli->sandbox);
+    cli->sandbox = NULL;
+    return there;
+}
+
 int cmd_run(struct cli *cli, const struct opt_args *args)
 {
     struct cay_exec exec;
@@ -258,13 +267,15 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     if (!cli->detach)
         return run_to_end(cli, &exec);
-    bool existed = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
-    cay_sandbox_free(cli->sandbox);
-    cli->sandbox = NULL;
+    /* A command of its own in a sandbox of its own, as without -d. */
+    if (is_there(cli))
+        return cay_fail(&cli->err, CAY_E_CONFLICT,
+                        "sandbox '%s' exists already; choose another id or remove it",
+                        cli->spec.id);
     if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
     int code = start_detached(cli, &exec, true);
-    if (code == CLI_FAILED && !existed)
+    if (code == CLI_FAILED)
         cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
     return code;
 }

@@ -96,6 +96,15 @@ def test_run_in_a_sandbox_that_exists(both, box):
     assert both.engine.run("exec", box, "--", "true").returncode == 0
 
 
+def test_run_in_the_background_in_a_sandbox_that_exists(both):
+    """Refused as without -d: there is no second command in it."""
+    there = both.engine.create("--name", "there")
+    said = both.same("run", "-d", "--name", there, "--", "sleep", "60", code=125)
+    assert "sandbox 'there' exists already" in said.stderr
+    assert both.engine.json("procs", "--json", there) == []
+    both.engine.run("rm", "-f", there, check=True)
+
+
 def test_run_mounts(both, tmp_path):
     (tmp_path / "a").write_text("from the host\n")
     both.same("run", "-v", f"{tmp_path}:/in:ro", "-c", "cat /in/a; echo x > /in/b", code=1)
