@@ -283,8 +283,10 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
 int cmd_create(struct cli *cli, const struct opt_args *args)
 {
     (void)args;
-    if (finish_spec(cli) < 0 || cli_open(cli) < 0 ||
-        cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (finish_spec(cli) < 0 || cli_open(cli) < 0)
+        return CLI_FAILED;
+    bool existed = is_there(cli);
+    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
     autobuf struct cay_buf out = CAY_BUF(4096);
     if (cli->json) {
@@ -294,7 +296,11 @@ int cmd_create(struct cli *cli, const struct opt_args *args)
     } else {
         buf_fmt(&out, "%s\n", cay_sandbox_id(cli->sandbox));
     }
-    return cli_print(cli, &out);
+    int code = cli_print(cli, &out);
+    /* Nobody knows its id. */
+    if (code == CLI_FAILED && !existed)
+        cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
+    return code;
 }
 
 int cmd_exec(struct cli *cli, const struct opt_args *args)

@@ -426,6 +426,19 @@ def test_create(both):
     both.engine.run("rm", "-f", "one")
 
 
+def test_create_whose_id_cannot_be_written(both):
+    """It is removed again, but not one that was there before."""
+    before, there = both.engine.ids(), both.engine.create("--name", "there")
+    for cay in (both.engine.popen, both.popen):
+        for words in ([], ["--name", "new"], ["--name", "there"]):
+            with open("/dev/full", "wb") as full:
+                process = cay("create", *words, stdout=full)
+            assert process.wait(timeout=60) == 125
+            end(process)
+    assert sorted(both.engine.ids()) == sorted([*before, there])
+    both.engine.run("rm", "-f", there, check=True)
+
+
 def test_the_same_spec_from_both_sides(both):
     """Options mean the same on both ways: a sandbox made here is found there with the same ones, and no others."""
     options = ["--name", "spec", "--memory", "100M", "--cpus", "0.25", "--pids", "33", "--disk", "20M", "--inodes",
