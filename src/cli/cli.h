@@ -89,6 +89,8 @@ int cli_open(struct cli *cli);
 int cli_get(struct cli *cli, const char *id);
 /* Writes everything to a descriptor, waiting where it is full; -1 with errno. */
 int cli_write(int fd, const void *data, size_t size);
+/* The error of a cli_write to standard output or standard error; -1. */
+int cli_not_written(int fd, int eno, struct cay_error *err);
 /* Writes a finished buffer to standard output. */
 int cli_print(struct cli *cli, struct cay_buf *out);
 /* One line on stderr: "cay: ..." or, with --json, the error as JSON. */

@@ -81,11 +81,12 @@ static int on_output(struct state *s, const struct cay_event *event)
                  buf->max);
         return PUMP_TOO_LARGE;
     }
-    if (cli_write(stream ? STDERR_FILENO : STDOUT_FILENO, event->data, event->size) == 0)
+    int fd = stream ? STDERR_FILENO : STDOUT_FILENO;
+    if (cli_write(fd, event->data, event->size) == 0)
         return GO_ON;
     if (errno == EPIPE)
         return PUMP_PIPE;
-    cay_fail_errno(s->err, errno, "cannot write to standard %s", stream ? "error" : "output");
+    cli_not_written(fd, errno, s->err);
     return PUMP_FAILED;
 }
 
@@ -162,19 +163,25 @@ static void send_input(struct state *s)
     s->pending = 0;
 }
 
-static void read_input(struct state *s)
+/* What cannot be read is not the end of it: the process must not take a part for the whole. */
+static int read_input(struct state *s)
 {
-    if (!s->chunk)
-        s->chunk = malloc(INPUT_CHUNK);
-    ssize_t n = s->chunk ? read(STDIN_FILENO, s->chunk, INPUT_CHUNK) : 0;
-    if (n > 0) {
-        s->pending = (size_t)n;
-        return;
+    if (!s->chunk && !(s->chunk = malloc(INPUT_CHUNK))) {
+        cay_fail(s->err, CAY_E_NO_SPACE, "out of memory");
+        return PUMP_FAILED;
     }
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
+    ssize_t n = read(STDIN_FILENO, s->chunk, INPUT_CHUNK);
+    if (n < 0 && errno != EINTR && errno != EAGAIN) {
+        cay_fail_errno(s->err, errno, "cannot read standard input");
+        return PUMP_FAILED;
+    }
+    if (n > 0)
+        s->pending = (size_t)n;
+    if (n != 0)
+        return GO_ON;
     s->input_open = false;
     cay_proc_close_stdin(s->pump->proc, NULL);
+    return GO_ON;
 }
 
 static int loop(struct state *s)
@@ -204,7 +211,7 @@ static int loop(struct state *s)
         if (end == GO_ON && s->pending && fds[0].revents & POLLOUT)
             send_input(s);
         if (end == GO_ON && fds[2].revents)
-            read_input(s);
+            end = read_input(s);
     }
     return end;
 }

@@ -203,6 +203,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     case PUMP_DONE:
         return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
     case PUMP_FAILED:
+        /* Nobody would see its end, or give it the rest of its input. */
+        cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGKILL, true, NULL);
         return CLI_FAILED;
     }
     return CLI_FAILED;
@@ -260,6 +262,15 @@ static int start_detached(struct cli *cli, const struct cay_exec *exec, bool pri
     return cli_print(cli, &out);
 }
 
+/* A sandbox has the id that was asked for. */
+static bool is_there(struct cli *cli)
+{
+    bool there = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    cay_sandbox_free(cli->sandbox);
+    cli->sandbox = NULL;
+    return there;
+}
+
 int cmd_run(struct cli *cli, const struct opt_args *args)
 {
     struct cay_exec exec;
@@ -276,13 +287,15 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     if (!cli->detach)
         return run_to_end(cli, &exec);
-    bool existed = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
-    cay_sandbox_free(cli->sandbox);
-    cli->sandbox = NULL;
+    /* A command of its own in a sandbox of its own, as without -d. */
+    if (is_there(cli))
+        return cay_fail(&cli->err, CAY_E_CONFLICT,
+                        "sandbox '%s' exists already; choose another id or remove it",
+                        cli->spec.id);
     if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
     int code = start_detached(cli, &exec, true);
-    if (code == CLI_FAILED && !existed)
+    if (code == CLI_FAILED)
         cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
     return code;
 }
@@ -290,8 +303,10 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
 int cmd_create(struct cli *cli, const struct opt_args *args)
 {
     (void)args;
-    if (finish_spec(cli) < 0 || cli_open(cli) < 0 ||
-        cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (finish_spec(cli) < 0 || cli_open(cli) < 0)
+        return CLI_FAILED;
+    bool existed = is_there(cli);
+    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
     autobuf struct cay_buf out = CAY_BUF(4096);
     if (cli->json) {
@@ -301,7 +316,11 @@ int cmd_create(struct cli *cli, const struct opt_args *args)
     } else {
         buf_fmt(&out, "%s\n", cay_sandbox_id(cli->sandbox));
     }
-    return cli_print(cli, &out);
+    int code = cli_print(cli, &out);
+    /* Nobody knows its id. */
+    if (code == CLI_FAILED && !existed)
+        cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
+    return code;
 }
 
 int cmd_exec(struct cli *cli, const struct opt_args *args)

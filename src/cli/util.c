@@ -38,12 +38,20 @@ int cli_write(int fd, const void *data, size_t size)
     return 0;
 }
 
+int cli_not_written(int fd, int eno, struct cay_error *err)
+{
+    const char *name = fd == STDERR_FILENO ? "error" : "output";
+    if (eno == EBADF)
+        return cay_fail(err, CAY_E_INVALID, "standard %s is closed", name);
+    return cay_fail_errno(err, eno, "cannot write to standard %s", name);
+}
+
 int cli_print(struct cli *cli, struct cay_buf *out)
 {
     if (buf_failed(out))
         return cay_fail(&cli->err, CAY_E_TOO_LARGE, "the listing is too large to print");
     if (cli_write(STDOUT_FILENO, out->data, out->size) < 0)
-        return cay_fail_errno(&cli->err, errno, "cannot write to standard output");
+        return cli_not_written(STDOUT_FILENO, errno, &cli->err);
     return 0;
 }
 

@@ -514,12 +514,19 @@ int server_open(struct daemon *d, struct server **out, struct cay_error *err)
     return 0;
 }
 
-void server_quiesce(struct server *server)
+void server_quiesce(struct server *server, bool successor)
 {
-    for (size_t i = 0; i < server->n; i++)
-        if (server->listeners[i].mhd && server->listeners[i].fd >= 0)
-            /* The socket is ours again, still listening: who comes waits in its backlog. */
-            MHD_quiesce_daemon(server->listeners[i].mhd);
+    for (size_t i = 0; i < server->n; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (!listener->mhd || listener->fd < 0)
+            continue;
+        MHD_run(listener->mhd); /* accepts what has connected already */
+        /* The socket is ours again, still listening: clients wait in its backlog for the successor.
+         * Without one they must be refused: to a client that means nothing was done, try again. */
+        MHD_quiesce_daemon(listener->mhd);
+        if (!successor)
+            close_fd(&listener->fd);
+    }
 }
 
 /* A connection that was just made, or just answered, may bring its next request any moment. */

@@ -86,7 +86,7 @@ struct proc {
     uint64_t lease_us, lease_left_us; /* left: when the sandbox was paused */
     bool lease_alone;                 /* nobody stayed with it when it was looked at */
     struct timer lease_timer;
-    uint64_t in_total; /* bytes of standard input that were taken */
+    uint64_t in_next; /* offset behind the input that was taken with one */
 };
 
 enum client_mode {

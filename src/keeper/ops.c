@@ -134,13 +134,14 @@ static const char *no_input(const struct proc *proc)
                                         : NULL;
 }
 
-/* Input at an offset may be sent again by who does not know what has arrived: only what is new. */
+/* Input at an offset may be sent again by a client that does not know what has arrived: only what
+ * is new. Input without one does not count, so that two can share a terminal. */
 static struct wire_bytes unseen_input(const struct proc *proc, const struct msg *msg)
 {
     struct wire_bytes data = msg->data;
-    if (!data.size || !(msg->flags & MSG_F_AT) || msg->offset >= proc->in_total)
+    if (!data.size || !(msg->flags & MSG_F_AT) || msg->offset >= proc->in_next)
         return data;
-    size_t skip = (size_t)CAY_MIN(proc->in_total - msg->offset, data.size);
+    size_t skip = (size_t)CAY_MIN(proc->in_next - msg->offset, data.size);
     return (struct wire_bytes){data.data + skip, data.size - skip};
 }
 
@@ -171,7 +172,8 @@ static void op_stdin(struct client *client, const struct msg *msg)
             shutdown(client->chan.sock, SHUT_RD);
         return;
     }
-    proc->in_total += data.size;
+    if (msg->flags & MSG_F_AT)
+        proc->in_next = CAY_MAX(proc->in_next, msg->offset + msg->data.size);
     if (!stream && client->mode == CLIENT_IDLE && msg->tag)
         send_ok(client);
 }

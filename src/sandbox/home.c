@@ -51,6 +51,10 @@ static int find_place(const struct place *place, const char *given, bool root, c
         n = snprintf(out, size, "/tmp/cay-%u", (unsigned)geteuid());
     else if (home && *home == '/')
         n = snprintf(out, size, "%s/%s", home, place->home_below);
+    else if (home && *home)
+        return cay_fail(err, CAY_E_INVALID,
+                        "$HOME is '%.100s', not an absolute path, and $%s is not set", home,
+                        place->variable);
     else
         return cay_fail(err, CAY_E_INVALID, "neither $%s nor $HOME is set", place->variable);
     if (n < 0 || (size_t)n >= size || out[0] != '/')

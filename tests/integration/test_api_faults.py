@@ -219,6 +219,34 @@ def test_drain_lets_a_running_exec_finish(daemons):
     assert result.get("stdout") == "whole\n" and time.monotonic() - start < 5
 
 
+def test_drain_refuses_new_connections(daemons):
+    """A client that is refused knows that nothing was done, and tries again; one that is left waiting does not."""
+    daemon = daemons(tcp=True, drain="30s")
+    box, result = daemon.create(), {}
+    script = "while [ ! -e /tmp/go ]; do sleep 0.02; done; echo whole"
+
+    def is_refused(tcp):
+        try:
+            daemon.get("/version", tcp=tcp, timeout=5)
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    thread = threading.Thread(target=lambda: result.update(daemon.exec(box, script)))
+    thread.start()
+    until(lambda: [p for p in daemon.get(f"/sandboxes/{box}/processes").body["processes"] if p["running"]])
+    with daemon.client() as client:
+        assert client.get("/readyz").status == 200
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_log("draining")
+        until(lambda: is_refused(False) and is_refused(True))
+        answer = client.get("/readyz")
+        assert answer.status == 503 and answer.body == {"status": "draining"}
+    daemon.cay.sh(box, "touch /tmp/go", check=True)
+    thread.join()
+    assert daemon.process.wait(20) == 0 and result["stdout"] == "whole\n"
+
+
 def test_drain_has_an_end(daemons):
     daemon = daemons(drain="1s")
     box = daemon.create()
