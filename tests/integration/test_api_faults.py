@@ -520,6 +520,46 @@ def test_an_audit_log_that_is_lost_stays_a_fault(daemons, how, running):
     assert entry["action"] == "recovered" and entry["detail"]["from_seq"] == 1 and entry["detail"]["to_seq"] >= lost
 
 
+@pytest.mark.parametrize("name", ["audit.jsonl", "index.sqlite", "index.sqlite-journal"])
+@pytest.mark.parametrize("what", ["fifo", "link"])
+def test_a_file_of_the_audit_log_that_is_none(daemons, name, what):
+    """Nobody waits for a pipe, or follows a link in circles; an answer names the file."""
+    daemon = daemons()
+    box = daemon.create()
+    daemon.get("/audit")
+    path = daemon.state / "audit" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if what == "fifo" else path.symlink_to(name)
+    answer = daemon.get("/audit?limit=5")
+    done = daemon.cay.run("audit", "--verify")
+    if name == "audit.jsonl":
+        assert answer.status == 503 and str(path) in answer.error["message"], answer
+        assert done.returncode == 125 and str(path) in done.stderr, done
+        daemon.kill9()
+        code, text = daemon.refused()
+        assert code == 125 and str(path.parent) in text and name in text, text
+        path.unlink()
+        daemon.start()
+    else:
+        assert answer.status == 200 and done.returncode == 0, (answer, done)
+    assert daemon.exec(box, "echo up")["stdout"] == "up\n"
+
+
+@pytest.mark.parametrize("name", ["head", "head.new"])
+def test_a_pipe_beside_the_audit_log(daemons, name):
+    """cayd starts, and ends."""
+    daemon = daemons()
+    daemon.create()
+    assert daemon.stop() == 0
+    path = daemon.state / "audit" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    daemon.start()
+    assert daemon.stop() == 0
+    assert daemon.cay.run("audit", "--verify").returncode == 0
+    daemon.start()
+
+
 EXT4_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
 
 
