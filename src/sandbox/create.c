@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -33,9 +34,21 @@ void create_random(char out[13])
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
+/* Whatever has the name of a sandbox and is no directory is nobody's, but for sockets: a daemon
+ * listens there. True: it is out of the way. */
+static bool clear_name(const struct cay *cay, const char *id)
+{
+    struct stat st;
+    return fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
+           !S_ISSOCK(st.st_mode) && unlinkat(cay->run, id, 0) == 0;
+}
+
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
-    if (mkdirat(cay->run, id, 0700) < 0)
+    int made = mkdirat(cay->run, id, 0700);
+    if (made < 0 && errno == EEXIST && clear_name(cay, id))
+        made = mkdirat(cay->run, id, 0700);
+    if (made < 0)
         return errno == EEXIST ? 0
                                : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
     autofd int dir = home_open(cay->run, id);
@@ -52,6 +65,34 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
     return 1;
 }
 
+/*
+ * The directory of a record. 1: made; 0: there is one; -1 with errno. Whoever removes an older one
+ * of the name has locked it, and looks for our run directory (remove_record): what is there when
+ * that is done stays.
+ */
+static int make_place(struct cay *cay, const char *id, int *out)
+{
+    for (;;) {
+        if (mkdirat(cay->sandboxes, id, 0700) < 0)
+            return errno == EEXIST ? 0 : -1;
+        autofd int dir = home_open(cay->sandboxes, id);
+        if (dir < 0 && errno == ENOENT)
+            continue;
+        if (dir < 0 || flock(dir, LOCK_EX) < 0) {
+            int eno = errno;
+            cay_remove_tree_at(cay->sandboxes, id);
+            errno = eno;
+            return -1;
+        }
+        bool ours = home_is(cay->sandboxes, id, dir);
+        flock(dir, LOCK_UN);
+        if (ours) {
+            *out = steal_fd(&dir);
+            return 1;
+        }
+    }
+}
+
 /* The place of the record, which also says that nobody else's is there; -1 in `dir` if it will have
  * none. */
 static int make_record(struct cay *cay, const struct spec *spec, int *dir, struct cay_error *err)
@@ -62,20 +103,15 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
         return errno == ENOENT ? 0
                                : cay_fail_errno(err, errno, "cannot look for %s/sandboxes/%s",
                                                 cay->state_path, id);
-    if (!record || mkdirat(cay->sandboxes, id, 0700) < 0) {
-        if (!record || errno == EEXIST)
-            return cay_fail(err, CAY_E_CONFLICT,
-                            "sandbox '%s' has ended and its record is still there; "
-                            "remove it with 'cay rm %s'",
-                            id, id);
-        return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
-    }
-    *dir = home_open(cay->sandboxes, id);
-    if (*dir >= 0)
+    int made = record ? make_place(cay, id, dir) : 0;
+    if (made > 0)
         return 0;
-    cay_fail_errno(err, errno, "cannot open %s/sandboxes/%s", cay->state_path, id);
-    cay_remove_tree_at(cay->sandboxes, id);
-    return -1;
+    if (made == 0)
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' has ended and its record is still there; "
+                        "remove it with 'cay rm %s'",
+                        id, id);
+    return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
 }
 
 /* Its status at birth keeps the room for the last one. If that cannot be written at all, this one
@@ -178,7 +214,8 @@ static int await_ready(struct order *order, struct cay_error *err)
     else if (got > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
     else
-        cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
+        /* Killed by somebody who removes it, mostly. */
+        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
     chan_done(&chan);
     return result;

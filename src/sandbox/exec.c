@@ -85,11 +85,15 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
             return NULL;
         }
     }
-    if (chan_send(proc->chan.sock, request, NULL, 0, err) < 0) {
-        cay_proc_free(proc);
-        return NULL;
-    }
-    return proc;
+    struct cay_error why;
+    if (chan_send(proc->chan.sock, request, NULL, 0, &why) == 0)
+        return proc;
+    if (why.code == CAY_E_GONE)
+        sandbox_explain(sandbox->cay, sandbox->id, err);
+    else
+        cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    cay_proc_free(proc);
+    return NULL;
 }
 
 /*
