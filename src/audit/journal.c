@@ -41,12 +41,14 @@ int audit_open_current(int dir, struct cay_error *err)
 {
     int fd = openat(dir, AUDIT_CURRENT, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
+    if (fd < 0 && (errno == EISDIR || errno == ELOOP || errno == ENXIO))
+        return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", AUDIT_CURRENT);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot open %s of the audit log", AUDIT_CURRENT);
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         return fd;
     close(fd);
-    return cay_fail(err, CAY_E_INVALID, "%s of the audit log is not a file", AUDIT_CURRENT);
+    return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", AUDIT_CURRENT);
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
@@ -189,9 +191,16 @@ static int add_pending(struct audit *audit, struct audit_pending *pending, struc
 static int swap_files(struct audit *audit)
 {
     char name[AUDIT_NAME];
+    struct stat ours, st;
     audit_store_name(audit->first, name);
+    if (fstat(audit->fd, &ours) < 0 ||
+        fstatat(audit->dir, AUDIT_CURRENT, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        st.st_ino != ours.st_ino)
+        return -1; /* somebody has put something else there: audit_sync notices */
+    /* What a crash left, or something that is not a file. */
+    cay_remove_tree_at(audit->dir, NEXT_FILE);
     autofd int fd = openat(audit->dir, NEXT_FILE,
-                           O_RDWR | O_APPEND | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+                           O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || !take_room(fd, 0) || faccessat(audit->dir, name, F_OK, 0) == 0 ||
         renameat(audit->dir, AUDIT_CURRENT, audit->dir, name) < 0)
         return -1;
@@ -419,8 +428,9 @@ int audit_open(const char *dir, const struct audit_options *options, struct audi
     read_boot_id(audit->boot, sizeof(audit->boot));
     audit->dir = open_dir(dir, err);
     if (audit->dir < 0 || audit_recover(audit, err) < 0) {
+        bool found = audit->dir >= 0;
         audit_close(audit);
-        return -1;
+        return found ? cay_fail_context(err, "%s", dir) : -1;
     }
     /* A full disk must not keep the daemon from starting: what is pending is told later. */
     if ((add_pending(audit, &audit->recovered, &why) < 0 && why.code != CAY_E_NO_SPACE) ||
@@ -428,7 +438,7 @@ int audit_open(const char *dir, const struct audit_options *options, struct audi
         if (err)
             *err = why;
         audit_close(audit);
-        return -1;
+        return cay_fail_context(err, "%s", dir);
     }
     *out = audit;
     return 0;

@@ -13,6 +13,7 @@
 #include "daemon/errand.h"
 #include "daemon/jobs.h"
 #include "daemon/journal.h"
+#include "daemon/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -164,6 +165,7 @@ struct events {
     uint64_t mark;    /* the files are read up to here; what is newer waits in `later` */
     bool follow, live, at_work, more, broken, over;
     bool full, failed; /* of the worker, while it is at work */
+    struct cay_error why;
     char tenant[CAY_MAX_TENANT];
     struct cay_buf batch;   /* of the worker, while it is at work */
     struct cay_buf later;   /* written while the files were being read */
@@ -232,7 +234,7 @@ static void events_work(struct job *job)
         .after_seq = e->seen, .limit = BATCH, .tenant = own_tenant(e), .lifecycle_only = true};
     e->n = 0;
     e->full = false;
-    if (audit_query(e->dir, &query, add_event, e, NULL) < 0)
+    if (audit_query(e->dir, &query, add_event, e, &e->why) < 0)
         e->failed = true; /* a gap that nobody sees is worse than a stream that ends */
 }
 
@@ -263,6 +265,8 @@ static void events_done(struct job *job)
         buf_done(&e->later);
         e->live = true;
     }
+    if (e->why.code)
+        log_event(LOG_WARNING, "events cannot be read", "error", e->why.text);
     e->broken = e->broken || e->failed || buf_failed(&e->pending);
     request_wake(e->r);
 }

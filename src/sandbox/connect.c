@@ -13,8 +13,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 
@@ -67,6 +69,9 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
     if (sandbox_status(cay, id, &buf, err) < 0 ||
         status_decode(buf.data, buf.size, &status, err) < 0)
         return -1;
+    if (status.state < CAY_STATE_EXITED)
+        return cay_fail(err, CAY_E_UNAVAILABLE,
+                        "sandbox '%s' is there again: somebody else has made it meanwhile", id);
     return cay_fail(err, CAY_E_GONE, "sandbox '%s' has ended: %s (%s)", id,
                     cay_state_name((enum cay_state)status.state),
                     status.reason ? status.reason : "no reason known");
@@ -92,6 +97,15 @@ int sandbox_misheard(const char *id, struct cay_error *err)
     return err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED ? -1 : 0;
 }
 
+/* False only if something else has its name. A link could lead to the keeper of another sandbox. */
+static bool is_socket(const struct cay *cay, const char *id)
+{
+    struct stat st;
+    char path[CAY_MAX_ID + 8];
+    snprintf(path, sizeof(path), "%s/ctl", id);
+    return fstatat(cay->run, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISSOCK(st.st_mode);
+}
+
 /* 1: connected; 0: not now, it is being made or has no room for one more caller; -1: never again.
  */
 static int try_connect(struct cay *cay, const char *id, int flags, int *out, struct cay_error *err)
@@ -103,10 +117,17 @@ static int try_connect(struct cay *cay, const char *id, int flags, int *out, str
         return cay_fail_errno(err, errno, "cannot make a socket");
     if (home_ctl_address(cay, id, &address, &hold, err) < 0)
         return -1;
-    if (connect(sock, (struct sockaddr *)&address, sizeof(address)) == 0) {
+    int connected = connect(sock, (struct sockaddr *)&address, sizeof(address)), eno = errno;
+    if (!is_socket(cay, id))
+        return cay_fail(err, CAY_E_CONFLICT, /* waiting would not help */
+                        "cannot reach sandbox '%s': %s/%s/ctl is not the socket of its keeper; "
+                        "'cay rm -f %s' ends it",
+                        id, cay->run_path, id, id);
+    if (connected == 0) {
         *out = steal_fd(&sock);
         return 1;
     }
+    errno = eno;
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
         return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", id);
     enum life life = sandbox_life(cay, id, err);

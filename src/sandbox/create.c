@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -42,9 +43,21 @@ static int cannot_make(const struct cay *cay, int eno, const char *dir, const ch
     return cay_fail_errno(err, eno, "cannot make %s/%s", dir, id);
 }
 
+/* Whatever has the name of a sandbox and is no directory is nobody's, but for sockets: a daemon
+ * listens there. True: it is out of the way. */
+static bool clear_name(const struct cay *cay, const char *id)
+{
+    struct stat st;
+    return fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
+           !S_ISSOCK(st.st_mode) && unlinkat(cay->run, id, 0) == 0;
+}
+
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
-    if (mkdirat(cay->run, id, 0700) < 0)
+    int made = mkdirat(cay->run, id, 0700);
+    if (made < 0 && errno == EEXIST && clear_name(cay, id))
+        made = mkdirat(cay->run, id, 0700);
+    if (made < 0)
         return errno == EEXIST ? 0 : cannot_make(cay, errno, cay->run_path, id, err);
     autofd int dir = home_open(cay->run, id);
     autofd int fd =
@@ -60,6 +73,34 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
     return 1;
 }
 
+/*
+ * The directory of a record. 1: made; 0: there is one; -1 with errno. Whoever removes an older one
+ * of the name has locked it, and looks for our run directory (remove_record): what is there when
+ * that is done stays.
+ */
+static int make_place(struct cay *cay, const char *id, int *out)
+{
+    for (;;) {
+        if (mkdirat(cay->sandboxes, id, 0700) < 0)
+            return errno == EEXIST ? 0 : -1;
+        autofd int dir = home_open(cay->sandboxes, id);
+        if (dir < 0 && errno == ENOENT)
+            continue;
+        if (dir < 0 || flock(dir, LOCK_EX) < 0) {
+            int eno = errno;
+            cay_remove_tree_at(cay->sandboxes, id);
+            errno = eno;
+            return -1;
+        }
+        bool ours = home_is(cay->sandboxes, id, dir);
+        flock(dir, LOCK_UN);
+        if (ours) {
+            *out = steal_fd(&dir);
+            return 1;
+        }
+    }
+}
+
 /* The place of the record, which also says that nobody else's is there; -1 in `dir` if it will have
  * none. */
 static int make_record(struct cay *cay, const struct spec *spec, int *dir, struct cay_error *err)
@@ -70,23 +111,18 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
         return errno == ENOENT ? 0
                                : cay_fail_errno(err, errno, "cannot look for %s/sandboxes/%s",
                                                 cay->state_path, id);
-    if (!record || mkdirat(cay->sandboxes, id, 0700) < 0) {
-        if (!record || errno == EEXIST)
-            return cay_fail(err, CAY_E_CONFLICT,
-                            "sandbox '%s' has ended and its record is still there; "
-                            "remove it with 'cay rm %s'",
-                            id, id);
-        char dir_path[CAY_MAX_PATH];
-        int eno = errno;
-        snprintf(dir_path, sizeof(dir_path), "%s/sandboxes", cay->state_path);
-        return cannot_make(cay, eno, dir_path, id, err);
-    }
-    *dir = home_open(cay->sandboxes, id);
-    if (*dir >= 0)
+    int made = record ? make_place(cay, id, dir) : 0;
+    if (made > 0)
         return 0;
-    cay_fail_errno(err, errno, "cannot open %s/sandboxes/%s", cay->state_path, id);
-    cay_remove_tree_at(cay->sandboxes, id);
-    return -1;
+    if (made == 0)
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' has ended and its record is still there; "
+                        "remove it with 'cay rm %s'",
+                        id, id);
+    char path[CAY_MAX_PATH];
+    int eno = errno;
+    snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
+    return cannot_make(cay, eno, path, id, err);
 }
 
 /* Its status at birth keeps the room for the last one. If that cannot be written at all, this one
@@ -212,7 +248,8 @@ static int await_ready(struct order *order, struct cay_error *err)
     else if (got > 0 && answer.type == MSG_ERROR)
         refused(&answer, err);
     else if (got == 0 || sandbox_misheard(order->spec.spec.id, err) == 0)
-        cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
+        /* Killed by somebody who removes it, mostly. */
+        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
     else
         order->must_kill = true;

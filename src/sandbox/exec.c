@@ -110,12 +110,13 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
             return NULL;
         }
     }
-    if (proc_send(proc, request, err) < 0) {
-        sandbox_unsent(&proc->chan, err);
-        cay_proc_free(proc);
-        return NULL;
-    }
-    return proc;
+    if (proc_send(proc, request, err) == 0)
+        return proc;
+    sandbox_unsent(&proc->chan, err);
+    if (err->code == CAY_E_GONE)
+        sandbox_explain(sandbox->cay, sandbox->id, err);
+    cay_proc_free(proc);
+    return NULL;
 }
 
 /*

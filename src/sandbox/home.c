@@ -130,6 +130,13 @@ int home_open(int parent, const char *id)
     return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+bool home_is(int parent, const char *id, int dir)
+{
+    struct stat named, held;
+    return fstatat(parent, id, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(dir, &held) == 0 &&
+           named.st_ino == held.st_ino && named.st_dev == held.st_dev;
+}
+
 bool home_absent(int eno)
 {
     return eno == ENOENT || eno == ENOTDIR || eno == ELOOP;
@@ -156,6 +163,11 @@ int home_check(const struct cay *cay, struct cay_error *err)
     char path[CAY_MAX_PATH];
     snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
     return check_dir(cay->sandboxes, path, err) < 0 ? -1 : check_dir(cay->run, cay->run_path, err);
+}
+
+bool home_misplaced(int eno)
+{
+    return eno == EISDIR || eno == ELOOP || eno == ENXIO;
 }
 
 int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,

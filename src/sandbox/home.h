@@ -35,9 +35,14 @@ int home_open(int parent, const char *id);
 /* Whether both directories are still the ones that were opened; else CAY_E_UNAVAILABLE, with which
  * of them is gone. */
 int home_check(const struct cay *cay, struct cay_error *err);
+/* Whether the name still is that of this directory. */
+bool home_is(int parent, const char *id, int dir);
 /* What an open or a stat that failed with this says: there is nothing of that name, or nothing that
  * could be ours. Every other error says nothing about it. */
 bool home_absent(int eno);
+/* What an open for writing says of a name that has something else than a file: a directory, a link,
+ * a socket. */
+bool home_misplaced(int eno);
 /* The keeper's socket address below <run>. One that is too long goes by way of a descriptor, `hold`
  * (-1: none), to be closed when the address was used. */
 struct sockaddr_un;

@@ -91,9 +91,9 @@ static int add_kept(struct cay *cay, struct listing *listing, const char *id,
 {
     char path[CAY_MAX_ID + 8];
     snprintf(path, sizeof(path), "%s/status", id);
-    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    autofd int fd = status_open(cay->run, path);
     buf->size = 0;
-    if (fd < 0 && !home_absent(errno))
+    if (fd < 0 && !home_absent(errno) && !home_misplaced(errno))
         return cay_fail_errno(err, errno, "cannot list the sandboxes: %s/%s", cay->run_path, path);
     if (fd < 0 || !status_locked(fd) || record_read(fd, buf, NULL) != 0)
         return 0;

@@ -118,7 +118,7 @@ static enum look read_once(int fd, struct cay_buf *out)
     size_t before = out->size;
     if (fstat(fd, &st) < 0)
         return LOOK_FAILED;
-    if (st.st_size > CAY_MAX_RECORD)
+    if (!S_ISREG(st.st_mode) || st.st_size > CAY_MAX_RECORD)
         return LOOK_BAD;
     if (st.st_size == 0)
         return LOOK_EMPTY;

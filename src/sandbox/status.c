@@ -116,6 +116,14 @@ int status_lock(int fd)
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
+int status_open(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == EROFS)
+        fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return fd;
+}
+
 bool status_locked(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -38,6 +38,8 @@ struct status status_foreign(const char *bytes, size_t size, bool kept, char rea
 int status_to_info(const struct status *status, const char *id, struct cay_info *out,
                    struct cay_error *err);
 
+/* To look at the lock and, where the disk lets anybody write, to take it. -1 with errno. */
+int status_open(int dir, const char *name);
 /* Takes the lock that says "a keeper lives"; it belongs to the open file and is inherited.
  * 0 or -1. */
 int status_lock(int fd);

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -163,7 +164,21 @@ static enum life ended_or_none(struct cay *cay, const char *id, struct cay_error
     return LIFE_UNKNOWN;
 }
 
-/* A run directory whose creator died before it had a status file. */
+/* Removes whatever has the name of the status file and is no file: no keeper can hold a lock by it.
+ * One at a time, so that nobody removes the file that another has made instead. */
+static int clear_status(int dir)
+{
+    struct stat st;
+    int result = 0;
+    if (flock(dir, LOCK_EX) < 0)
+        return -1;
+    if (fstatat(dir, "status", &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
+        result = cay_remove_tree_at(dir, "status");
+    flock(dir, LOCK_UN);
+    return result;
+}
+
+/* A run directory whose creator died before it had a status file, or where that is gone. */
 static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *status_fd,
                             struct cay_error *err)
 {
@@ -175,7 +190,9 @@ static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *statu
     bool young = st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec;
     if (cay->looks || (young && !cay->alone))
         return LIFE_KEPT;
-    *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (clear_status(dir) < 0)
+        return unknown(cay, id, errno, err);
+    *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*status_fd >= 0)
         return LIFE_ENDED;
     return home_absent(errno) ? ended_or_none(cay, id, err) : unknown(cay, id, errno, err);
@@ -185,8 +202,8 @@ bool sandbox_kept(const struct cay *cay, const char *id)
 {
     char path[CAY_MAX_ID + 8];
     snprintf(path, sizeof(path), "%s/status", id);
-    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? !home_absent(errno) : status_locked(fd);
+    autofd int fd = status_open(cay->run, path);
+    return fd < 0 ? !home_absent(errno) && !home_misplaced(errno) : status_locked(fd);
 }
 
 /* ENDED: nobody holds its lock, and its status file is open. */
@@ -194,14 +211,18 @@ static enum life open_status(struct cay *cay, const char *id, int dir, int *stat
                              struct cay_error *err)
 {
     struct stat st;
-    *status_fd = openat(dir, "status", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    *status_fd = status_open(dir, "status");
     if (*status_fd < 0)
-        return errno == ENOENT ? adopt_bare(cay, id, dir, status_fd, err)
-                               : unknown(cay, id, errno, err);
+        return errno == ENOENT || home_misplaced(errno) ? adopt_bare(cay, id, dir, status_fd, err)
+                                                        : unknown(cay, id, errno, err);
     if (status_locked(*status_fd))
         return LIFE_KEPT;
     if (fstat(*status_fd, &st) < 0)
         return unknown(cay, id, errno, err);
+    if (!S_ISREG(st.st_mode)) {
+        close_fd(status_fd);
+        return adopt_bare(cay, id, dir, status_fd, err);
+    }
     if (st.st_size > 0)
         return LIFE_ENDED;
     autofd int own = -1;
@@ -222,8 +243,11 @@ enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err)
     /* Dead. Whoever gets the lock sweeps; whoever does not finds it done or being done. */
     if (cay->looks)
         return LIFE_KEPT;
-    if (status_lock(fd) < 0)
-        return errno == EAGAIN || errno == EACCES ? LIFE_KEPT : unknown(cay, id, errno, err);
+    int eno = status_lock(fd) < 0 ? errno : 0;
+    if (eno == EBADF)
+        return ended_or_none(cay, id, err); /* nothing can be written there, nor removed */
+    if (eno)
+        return eno == EAGAIN || eno == EACCES ? LIFE_KEPT : unknown(cay, id, eno, err);
     if (fstat(fd, &st) < 0)
         return unknown(cay, id, errno, err);
     if (st.st_nlink > 0)

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -231,6 +232,18 @@ def test_a_create_fails_when_init_does_not_get_up(fresh, tmp_path, args):
     assert fresh.create("--name", "x") == "x"
 
 
+@pytest.mark.parametrize("number", range(4, 8))
+def test_cp_gives_up_when_it_cannot_send(fresh, number):
+    """The worker inside waits for more, and says nothing."""
+    fresh.create("--name", "box")
+    argv = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=sendmsg", "-e",
+            f"inject=sendmsg:error=ENOBUFS:when={number}", fresh.program, "cp", "/etc/hostname", "box:/tmp/x"]
+    done = subprocess.run(argv, env=fresh.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 125) and len(done.stderr.splitlines()) <= 1, done
+    assert number > 5 or done.returncode == 125, done
+    assert fresh.sh("box", "ls -A /tmp | grep -c cay").stdout.strip() == "0"
+
+
 # ---- an end is written down as it was ----------------------------------------------------------------------------
 
 
@@ -371,6 +384,51 @@ def test_a_record_of_another_sandbox(fresh, record):
         (place / "one" / "status").write_bytes((place / "two" / "status").read_bytes()[:14] + b"\x7f\x00" + b"x" * 80)
         assert info(fresh, "one")["reason"] == "its status record is damaged"
     fresh.run("rm", "one", "two", check=True)
+
+
+@pytest.mark.parametrize("what", ["directory", "fifo", "socket", "link"])
+def test_something_else_in_the_place_of_a_status(fresh, what):
+    """The others are listed, and the one that it belongs to can be removed."""
+    fresh.create("--name", "odd")
+    fresh.create("--name", "other")
+    path = fresh.run_dir / "odd" / "status"
+    path.unlink()
+    if what == "directory":
+        (path / "below").mkdir(parents=True)
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(path))
+    else:
+        path.symlink_to("../other/status")
+    assert state(fresh, "other") == "running"
+    fresh.run("rm", "-f", "odd", check=True)
+    assert not (fresh.run_dir / "odd").exists() and state(fresh, "odd") is None
+    assert fresh.create("--name", "odd") == "odd"
+
+
+def test_a_socket_that_leads_to_another_sandbox(fresh):
+    """What is asked of one is not done to the other."""
+    fresh.create("--name", "one")
+    fresh.create("--name", "two")
+    path = fresh.run_dir / "one" / "ctl"
+    path.unlink()
+    path.symlink_to("../two/ctl")
+    refused(fresh.run("stop", "one"), str(path), "cay rm -f one")
+    refused(fresh.run("exec", "one", "--", "true"), str(path))
+    fresh.run("rm", "-f", "one", check=True)
+    assert state(fresh, "one") is None and fresh.sh("two", "echo up").stdout == "up\n"
+
+
+def test_a_file_in_the_place_of_a_run_directory(fresh):
+    fresh.create("--name", "box")
+    keeper = info(fresh, "box")["keeper_pid"]
+    shutil.rmtree(fresh.run_dir / "box")
+    (fresh.run_dir / "box").write_text("a file")
+    fresh.run("rm", "-f", "box", check=True)
+    until(lambda: not alive(keeper), 15)
+    assert fresh.create("--name", "box") == "box"
 
 
 def test_a_wrong_size_in_the_status_of_a_live_sandbox(fresh):
