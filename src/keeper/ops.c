@@ -166,14 +166,17 @@ static void op_stdin(struct client *client, const struct msg *msg)
         return;
     }
     struct wire_bytes data = unseen_input(proc, msg);
+    uint64_t before = proc->in_next;
+    /* Counted first: taking it may let another writer go on, who has the same bytes. */
+    if (msg->flags & MSG_F_AT)
+        proc->in_next = CAY_MAX(proc->in_next, msg->offset + msg->data.size);
     if (stdio_input(proc, data.data, data.size, msg->flags & MSG_F_EOF) < 0) {
+        proc->in_next = before;
         refuse(client, CAY_E_NO_SPACE, "out of memory: input was not taken");
         if (stream)
             shutdown(client->chan.sock, SHUT_RD);
         return;
     }
-    if (msg->flags & MSG_F_AT)
-        proc->in_next = CAY_MAX(proc->in_next, msg->offset + msg->data.size);
     if (!stream && client->mode == CLIENT_IDLE && msg->tag)
         send_ok(client);
 }
