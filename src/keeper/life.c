@@ -62,7 +62,10 @@ int life_write(struct keeper *k)
     timer_clear(&k->loop, &k->status_timer);
     life_status(k, &buf);
     k->status_us = cay_now_us();
-    int written = buf_failed(&buf) ? -1 : record_overwrite(k->status_fd, buf.data, buf.size);
+    int written = -1;
+    /* What fails once mostly succeeds at once, and until it does, lists are wrong about us. */
+    for (int tries = 0; tries < 2 && written < 0 && !buf_failed(&buf); tries++)
+        written = record_overwrite(k->status_fd, buf.data, buf.size);
     if (written < 0 && k->status_timer.fire && k->phase == PHASE_UP) {
         int saved = errno;
         timer_set(&k->loop, &k->status_timer, k->status_us + STATUS_DELAY_US);
