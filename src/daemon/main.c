@@ -7,6 +7,7 @@
  *   SIGUSR2          upgrade: drain, then execute the program anew with the same listeners
  */
 #include "base/err.h"
+#include "base/limits.h"
 #include "base/opt.h"
 #include "base/util.h"
 #include "daemon/jobs.h"
@@ -131,6 +132,26 @@ static void drain(struct daemon *d, bool upgrade)
     timer_set(&d->loop, &d->drain_timer, 0);
 }
 
+/* What an upgrade executes. Without a slash it was found in $PATH. */
+static char program[CAY_MAX_PATH];
+
+static void find_program(const char *name)
+{
+    if (strchr(name, '/'))
+        snprintf(program, sizeof(program), "%s", name);
+    else if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
+        program[0] = 0;
+}
+
+/* Before anybody is sent away for it. */
+static bool can_become_new(void)
+{
+    if (access(program, X_OK) == 0)
+        return true;
+    log_event(LOG_ERROR, "cannot upgrade", "program", program, "why", strerror(errno));
+    return false;
+}
+
 static void on_signal(struct watch *watch, uint32_t events)
 {
     struct signals *signals = container_of(watch, struct signals, watch);
@@ -143,23 +164,30 @@ static void on_signal(struct watch *watch, uint32_t events)
         reload(signals->d);
         break;
     case SIGUSR2:
-        drain(signals->d, true);
+        if (can_become_new())
+            drain(signals->d, true);
         break;
     default:
         drain(signals->d, false);
     }
 }
 
-/* They wait until the loop serves: before that there is nothing to drain. */
-static int take_signals(struct daemon *d, struct signals *signals, struct cay_error *err)
+/* They wait until the loop serves: before that there is nothing to drain, and one that comes while
+ * an upgrade starts is for the new daemon. */
+static void block_signals(sigset_t *set)
 {
     static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR2};
-    sigset_t set;
-    sigemptyset(&set);
+    sigemptyset(set);
     for (size_t i = 0; i < CAY_COUNT(wanted); i++)
-        sigaddset(&set, wanted[i]);
-    sigprocmask(SIG_SETMASK, &set, NULL);
+        sigaddset(set, wanted[i]);
+    sigprocmask(SIG_SETMASK, set, NULL);
     signal(SIGPIPE, SIG_IGN);
+}
+
+static int take_signals(struct daemon *d, struct signals *signals, struct cay_error *err)
+{
+    sigset_t set;
+    block_signals(&set);
     signals->d = d;
     signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     signals->watch = (struct watch){.fd = -1, .ready = on_signal};
@@ -302,11 +330,7 @@ static void become_new(const int *fds, size_t n, const char *socket_path, char *
     snprintf(text, sizeof(text), "%d", (int)getpid());
     setenv("LISTEN_PID", text, 1);
     setenv(SERVER_OWN_SOCKET, socket_path, 1);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    execv(argv[0], argv);
-    execvp(argv[0], argv);
+    execv(program, argv); /* not execvp, which gives what it cannot execute to a shell */
 }
 
 static int serve(struct daemon *d, char **argv, struct cay_error *err)
@@ -342,7 +366,7 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
         close_fd(&lock);
         close_fd(&run_lock);
         become_new(fds, n, own, argv);
-        result = cay_fail_errno(err, errno, "cannot execute %s", argv[0]);
+        result = cay_fail_errno(err, errno, "cannot execute %s", program);
     }
     return result;
 }
@@ -379,6 +403,9 @@ static int run(const struct options *o, char **argv, struct cay_error *err)
         setenv("CAY_STATE_DIR", o->state_dir, 1);
     if (o->run_dir)
         setenv("CAY_RUN_DIR", o->run_dir, 1);
+    sigset_t set;
+    block_signals(&set);
+    find_program(argv[0]);
     raise_files();
     if (cay_open(NULL, &d->cay, err) < 0)
         return -1;

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -17,6 +18,7 @@ import pytest
 
 from integration.support import alive, end, until
 from integration.test_api import refused
+from lib import daemon as lib_daemon
 from lib.daemon import BYTES, FRAMES, Daemon
 
 COUNTER = "i=0; while :; do echo $i; i=$((i+1)); [ $((i % 20)) = 0 ] && sleep 0.01; done"
@@ -190,6 +192,36 @@ def test_upgrade_in_place_refuses_nobody(daemons):
     assert daemon.pid == pid and daemon.alive() and daemon.port == port
     assert daemon.exec(box, "echo up")["stdout"] == "up\n"
     assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2], ids=["hup", "usr2"])
+def test_signals_that_come_during_an_upgrade(daemons, number):
+    """They wait for the new daemon."""
+    daemon = daemons()
+    box = daemon.create()
+    for i in range(12):
+        daemon.signal(signal.SIGUSR2)
+        time.sleep(i * 0.004)
+        daemon.signal(number)
+        daemon.upgrade()
+        assert daemon.alive() and daemon.exec(box, "echo here")["stdout"] == "here\n"
+
+
+def test_an_upgrade_to_nothing_is_refused(daemons, tmp_path):
+    """The program is gone, or cannot be executed: the daemon goes on, and says so."""
+    daemon = daemons()
+    daemon.stop()
+    daemon.program = tmp_path / "cayd"
+    shutil.copy2(lib_daemon.PROGRAM, daemon.program)
+    daemon.start()
+    pid = daemon.pid
+    daemon.program.chmod(0o644)
+    for spoil in (lambda: None, daemon.program.unlink):
+        spoil()
+        told = len([line for line in daemon.lines() if line["msg"] == "cannot upgrade"])
+        daemon.signal(signal.SIGUSR2)
+        until(lambda: len([line for line in daemon.lines() if line["msg"] == "cannot upgrade"]) > told)
+        assert daemon.get("/readyz").status == 200 and daemon.pid == pid
 
 
 def test_drain_lets_a_running_exec_finish(daemons):

@@ -315,6 +315,7 @@ class Daemon(Verbs):
         self.config, self.log = self.top / "cayd.conf", self.top / "cayd.log"
         self.tokens_file, self.policy_file = self.top / "tokens", self.top / "policy"
         self.cert, self.key = self.top / "cert.pem", self.top / "key.pem"
+        self.program = PROGRAM
         self.wrap, self.env = list(wrap), dict(self.cay.env, **(env or {}))
         self.tls, self.process, self.log_from, self.port = tls, None, 0, None
         self.options = {"listen": f"unix:{self.sock}", "pool": 0, "drain": "5s", "tokens": self.tokens_file,
@@ -362,7 +363,7 @@ class Daemon(Verbs):
             subprocess.run(["cp", "-al", images, self.state / "images"], check=True)
 
     def argv(self):
-        return [*self.wrap, str(PROGRAM), "--config", str(self.config)]
+        return [*self.wrap, str(self.program), "--config", str(self.config)]
 
     def spawn(self):
         """Starts it without waiting."""
