@@ -70,6 +70,13 @@ static void keep_room(struct audit *audit)
         audit->reserved = audit->size + RESERVE;
 }
 
+/* Whether one more line fits for sure: what cannot be written down must not be done. */
+static bool has_reserve(const struct audit *audit)
+{
+    return audit->reserved >= audit->size + RESERVE_STEP ||
+           fallocate(audit->fd, FALLOC_FL_KEEP_SIZE, (off_t)audit->size, RESERVE_STEP) == 0;
+}
+
 /* An entry in a directory that nobody can find is lost. */
 static int check_dir(const struct audit *audit, struct cay_error *err)
 {
@@ -87,7 +94,7 @@ int audit_room(struct audit *audit, bool removes, struct cay_error *err)
     if (check_dir(audit, err) < 0)
         return -1;
     keep_room(audit);
-    if (!audit->low || removes)
+    if (!audit->low || (removes && has_reserve(audit)))
         return 0;
     return cay_fail(err, CAY_E_NO_SPACE,
                     "the disk is full, but for what is kept to write down removals");
@@ -103,8 +110,7 @@ static void give_back(const struct audit *audit)
 /* What may have the last of the room. */
 static bool is_removal(const struct audit_entry *entry)
 {
-    static const enum audit_action removals[] = {AUDIT_DELETE, AUDIT_STOP, AUDIT_KILL, AUDIT_SIGNAL,
-                                                 AUDIT_REMOVE};
+    static const enum audit_action removals[] = {AUDIT_DELETE, AUDIT_STOP, AUDIT_KILL};
     if (entry->who && strcmp(entry->who, "engine") == 0)
         return true;
     for (size_t i = 0; i < CAY_COUNT(removals); i++)
