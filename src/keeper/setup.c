@@ -296,9 +296,9 @@ void keeper_undo(struct keeper *k)
     k->id_range = 0;
     unlinkat(k->run_dir, "ctl", 0);
     unlinkat(k->run_dir, "status", 0);
-    if (!replaced && unlinkat(k->cay.run, k->id, AT_REMOVEDIR) < 0)
-        cay_remove_tree_at(k->cay.run, k->id);
+    if (!replaced)
+        unlinkat(k->cay.run, k->id, AT_REMOVEDIR);
     /* The name that it was prepared under stood for all of this until now. */
     if (k->instance)
-        cay_remove_tree_at(k->cay.run, k->instance);
+        home_remove_run(k->cay.run, k->instance);
 }

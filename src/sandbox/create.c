@@ -275,7 +275,7 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
      * we hold its lock. A record that was there before stays. */
     struct stat st;
     if (!begun)
-        cay_remove_tree_at(cay->run, spec->spec.id);
+        home_remove_run(cay->run, spec->spec.id);
     else if (fstat(locked, &st) == 0 && st.st_nlink > 0)
         sandbox_sweep(cay, spec->spec.id, locked);
     sandbox_unref(sandbox);

@@ -133,7 +133,7 @@ static int order_one(struct cay *cay, struct prepared *p, const struct cay_spec 
     };
     if (chan_send(p->chan.sock, &request, &status, 1, err) == 0)
         return 0;
-    cay_remove_tree_at(cay->run, p->instance);
+    home_remove_run(cay->run, p->instance);
     return -1;
 }
 

@@ -141,7 +141,7 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
         cay_remove_tree_at(cay->sandboxes, id);
     else if (write_lost(cay, id, &status, what) < 0)
         return -1;
-    return cay_remove_tree_at(cay->run, id);
+    return home_remove_run(cay->run, id);
 }
 
 static enum life unknown(const struct cay *cay, const char *id, int eno, struct cay_error *err)
@@ -163,22 +163,34 @@ static enum life ended_or_none(struct cay *cay, const char *id, struct cay_error
     return LIFE_UNKNOWN;
 }
 
-/* A run directory whose creator died before it had a status file. */
-static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *status_fd,
-                            struct cay_error *err)
+/* 1: its creator may be at work; 0: not; -1. */
+static int is_young(const struct cay *cay, int dir)
 {
     struct stat st;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     if (fstat(dir, &st) < 0)
-        return unknown(cay, id, errno, err);
+        return -1;
     bool young = st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec;
-    if (cay->looks || (young && !cay->alone))
-        return LIFE_KEPT;
-    *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (*status_fd >= 0)
-        return LIFE_ENDED;
-    return home_absent(errno) ? ended_or_none(cay, id, err) : unknown(cay, id, errno, err);
+    return cay->looks || (young && !cay->alone);
+}
+
+/*
+ * A run directory without a status file: its creator, or who removed it, died early. Then there is
+ * no more in it than the socket. With anything else in it, it is not a sandbox, and stays.
+ */
+static enum life drop_bare(struct cay *cay, const char *id, int dir, struct cay_error *err)
+{
+    struct stat st;
+    int young = is_young(cay, dir);
+    if (young != 0)
+        return young < 0 ? unknown(cay, id, errno, err) : LIFE_KEPT;
+    if (fstatat(dir, "ctl", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode))
+        unlinkat(dir, "ctl", 0);
+    if (unlinkat(cay->run, id, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST &&
+        !home_absent(errno))
+        return unknown(cay, id, errno, err);
+    return ended_or_none(cay, id, err);
 }
 
 bool sandbox_kept(const struct cay *cay, const char *id)
@@ -196,17 +208,15 @@ static enum life open_status(struct cay *cay, const char *id, int dir, int *stat
     struct stat st;
     *status_fd = openat(dir, "status", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (*status_fd < 0)
-        return errno == ENOENT ? adopt_bare(cay, id, dir, status_fd, err)
-                               : unknown(cay, id, errno, err);
+        return errno == ENOENT ? drop_bare(cay, id, dir, err) : unknown(cay, id, errno, err);
     if (status_locked(*status_fd))
         return LIFE_KEPT;
     if (fstat(*status_fd, &st) < 0)
         return unknown(cay, id, errno, err);
     if (st.st_size > 0)
         return LIFE_ENDED;
-    autofd int own = -1;
-    enum life life = adopt_bare(cay, id, dir, &own, err);
-    return own >= 0 ? LIFE_ENDED : life;
+    int young = is_young(cay, dir);
+    return young < 0 ? unknown(cay, id, errno, err) : young ? LIFE_KEPT : LIFE_ENDED;
 }
 
 enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err)
@@ -279,6 +289,6 @@ int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay
 void sandbox_unclaim(struct cay *cay, const char *id, int *claim)
 {
     if (*claim >= 0)
-        cay_remove_tree_at(cay->run, id);
+        home_remove_run(cay->run, id);
     close_fd(claim);
 }
