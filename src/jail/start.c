@@ -69,14 +69,14 @@ static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees 
     size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0, used = 0;
     char byte;
     for (size_t i = 0; plan->privileged && i < plan->n_overlays; i++)
-        total += plan->overlays[i].cover != NULL;
+        total += plan->overlays[i].cover >= 0;
     do {
         if (sock_recv(sync, &byte, 1, fds, &got, total) <= 0)
             return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
     } while (got < total);
     for (size_t i = 0; i < plan->n_overlays; i++) {
         trees->overlays[i] = total ? fds[used++] : -1;
-        trees->covers[i] = total && plan->overlays[i].cover ? fds[used++] : -1;
+        trees->covers[i] = total && plan->overlays[i].cover >= 0 ? fds[used++] : -1;
     }
     for (size_t i = 0; i < plan->n_binds; i++)
         trees->binds[i] = total ? fds[used++] : -1;
@@ -345,13 +345,13 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
 }
 
 /* A file system that cannot shift owners is used as it is: its files then appear as nobody's. */
-static int open_layer(const char *path, int userns, struct cay_error *err)
+static int open_layer(int dir, const char *target, int userns, struct cay_error *err)
 {
-    autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE);
+    autofd int tree = sys_open_tree(dir, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
     if (tree < 0)
-        return cay_fail_errno(err, errno, "cannot open the image layer %s", path);
+        return cay_fail_errno(err, errno, "cannot open the image layer of %s", target);
     if (idmap_tree(tree, userns) < 0 && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
-        return cay_fail_errno(err, errno, "cannot shift the owners of %s", path);
+        return cay_fail_errno(err, errno, "cannot shift the owners of the image's %s", target);
     return steal_fd(&tree);
 }
 
@@ -381,9 +381,11 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
         if (userns < 0)
             result = cay_fail_errno(err, errno, "cannot open the user namespace");
         for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
-            const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].cover};
-            for (size_t j = 0; result == 0 && j < 2 && paths[j]; j++)
-                result = (fds[n++] = open_layer(paths[j], userns, err)) < 0 ? -1 : 0;
+            const struct jail_overlay *overlay = &plan->overlays[i];
+            const int dirs[] = {overlay->lower, overlay->cover};
+            for (size_t j = 0; result == 0 && j < 2 && dirs[j] >= 0; j++)
+                result =
+                    (fds[n++] = open_layer(dirs[j], overlay->target, userns, err)) < 0 ? -1 : 0;
         }
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");

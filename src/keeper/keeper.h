@@ -137,6 +137,7 @@ struct keeper {
     const char
         *id; /* what it is called: the program's argument, or the spec's if it was prepared */
     char image[CAY_MAX_PATH]; /* what the spec's image stands for */
+    int image_dir; /* the directory of that, as the creator opened it; until all mounts are made */
 
     /* what the sandbox is made of */
     struct cgroup cgroup;

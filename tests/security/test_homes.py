@@ -12,7 +12,7 @@ import pytest
 from lib.engine import PROG
 from security import harness
 
-VICTIM = 65534  # nobody: a user without a home and a session
+VICTIM = 64322  # of nobody: no home, no session
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_link_in_place_of_the_run_directory(foreign, scratch):
         os.chown(path, VICTIM, VICTIM)
 
     def ps():
-        return harness.run_host([*harness.NOBODY, PROG / "cay", "ps", "-a"], env=env)
+        return harness.run_host([PROG / "cay", "ps", "-a"], env=env, user=VICTIM, group=VICTIM, extra_groups=[])
 
     place.symlink_to(foreign)
     try:
