@@ -31,6 +31,8 @@
 static const char *const proc_covers[] = {
     "keys", "key-users", "kallsyms",    "interrupts",    "acpi",
     "scsi", "asound",    "sched_debug", "latency_stats", "pressure",
+    /* Locks of open files have no pid that a namespace could hide: those of all sandboxes. */
+    "locks",
 };
 
 /* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own
