@@ -6,7 +6,6 @@ import pathlib
 
 import pytest
 
-from security import harness
 
 
 @pytest.mark.attack("locks-of-neighbours", "engine", "the locks of all sandboxes in /proc/locks")
@@ -17,3 +16,28 @@ def test_locks_of_neighbours(cay, box, sandboxes, profile):
     inode = f":{os.stat(cay.run_dir / neighbour.id / 'status').st_ino} "
     assert inode in pathlib.Path("/proc/locks").read_text()  # the control: the host sees it
     assert sandboxes(profile).must("cat /proc/locks") == ""
+
+
+TOUCH = """
+import errno, os, sys
+for path in sys.argv[1:]:
+    try:
+        os.utime(path)
+        print("done")
+    except OSError as e:
+        print(errno.errorcode[e.errno])
+"""
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+
+@pytest.mark.attack("device-times", "engine", "times of the host's device nodes, which all sandboxes see")
+@pytest.mark.parametrize("profile", ["default", "strict", "nested"])
+def test_times_of_devices(sandboxes, profile):
+    """A mark that one sandbox could leave and another read."""
+    sandbox = sandboxes(profile)
+    touched = sandbox.exec("python3", "-c", TOUCH, *[f"/dev/{name}" for name in DEVICES], "/tmp")
+    assert touched.stdout.split() == [*["EROFS"] * len(DEVICES), "done"], touched  # /tmp is the control
+    # and the devices work
+    sandbox.must("echo x > /dev/null && echo x >> /dev/null && head -c 4 /dev/zero > /dev/null && head -c 4 /dev/urandom")
+    assert sandbox.exec("sh", "-c", "echo typed > /dev/tty", options=("-t",)).stdout.strip() == "typed"
+    assert sandbox.sh("echo x > /dev/full").returncode != 0
