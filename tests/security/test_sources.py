@@ -148,3 +148,25 @@ def test_a_path_is_one_path(kind, request, workspace, probe_dir, glue):
     harness.verdict(done).must_win()  # and as one path it works
     done = run(kind, engine, "run", "--image", f"dir:{outside}", "--", "/bin/probe", "read", "/secret")
     harness.verdict(done).must_win()  # the control: this is how the other layer would show
+
+
+# -- mount targets
+
+
+@pytest.mark.attack("mount-target-spelling", "engine", "a mount over /proc, /sys or /dev that is spelled otherwise")
+@pytest.mark.parametrize(
+    "target", ["//proc", "/./dev", "//proc/sys/kernel", "/.//sys/", "/dev/.", "/./", "//", "/x/../proc"]
+)
+def test_mount_targets_of_the_engine(cay, scratch, target):
+    done = cay.run("run", "-v", f"{scratch}:{target}:ro", "--", "cat", "/proc/self/mountinfo")
+    assert done.returncode == 125 and "mount" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_mount_targets_are_cleaned(cay, scratch):
+    (scratch / "there").touch()
+    one = ("-v", f"{scratch}:/mnt/one:ro")
+    script = "ls /mnt/one; grep -c ' /mnt/one ' /proc/self/mountinfo"
+    done = cay.run("run", "-v", f"{scratch}://mnt/./one//:ro", "--", "sh", "-c", script)
+    assert done.stdout == "there\n1\n", done
+    done = cay.run("run", *one, "-v", f"{scratch}:/mnt//one:ro", "--", "true")
+    assert done.returncode == 125 and "two mounts at /mnt/one" in done.stderr, done
