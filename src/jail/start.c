@@ -37,6 +37,9 @@
 #define NAMESPACES \
     (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
+/* Of init; commands add to it (src/init/child.c). */
+#define OOM_SCORE 500
+
 #define MAX_TREES (2 * JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS)
 
 /* Descriptors that init finds: see src/init. */
@@ -412,6 +415,21 @@ static int hold_mounts(pid_t pid)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
+/*
+ * Short of memory, the host is to lose what runs in sandboxes before its own services. Written from
+ * here, as root, the sandbox cannot take it back. Never less than what we have ourselves; a wish.
+ */
+static void raise_score(pid_t pid)
+{
+    char path[64], text[16];
+    if (cay_read_file_at(AT_FDCWD, "/proc/self/oom_score_adj", text, sizeof(text)) < 0 ||
+        strtol(text, NULL, 10) >= OOM_SCORE)
+        return;
+    snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+    snprintf(text, sizeof(text), "%d", OOM_SCORE);
+    (void)cay_write_file_at(AT_FDCWD, path, text);
+}
+
 static int do_meanwhile(const struct jail_plan *plan, struct wires *wires, struct cay_error *err)
 {
     int fds[CGROUP_PARTS + 2];
@@ -494,6 +512,7 @@ int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error 
     if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0) {
         struct cay_error ours;
         jail.mounts = hold_mounts(jail.pid);
+        raise_score(jail.pid);
         if (do_meanwhile(plan, &wires, &ours) == 0)
             result = await_exec(wires.sync[0], &jail, err);
         else if (!has_failed(wires.sync[0], err))
