@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+from lib import daemon as lib_daemon
+
 HEAD = "Host: localhost\r\n"
 GET = "GET /api/v1/sandboxes HTTP/1.1\r\n"
 PAUSE = "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n"
@@ -742,3 +744,24 @@ def test_nothing_fell_over(cayd):
     box = cayd.create()
     assert base64.b64decode(cayd.exec(box, "printf ok", encoding="base64")["stdout"]) == b"ok"
     cayd.remove(box)
+
+
+# -- the audit log
+
+@pytest.mark.attack("reserved-token-name", "engine", "a token that the audit log would take for the engine")
+@pytest.mark.parametrize("name", ["operator", "engine", "unknown", "Engine"])
+def test_reserved_token_names(daemons, name):
+    """Neither made, nor read from the file."""
+    daemon = daemons()
+
+    def add(name):
+        argv = [str(lib_daemon.PROGRAM), "token", "add", name, "--file", str(daemon.tokens_file)]
+        return subprocess.run(argv, env=daemon.env, capture_output=True, text=True, timeout=30)
+
+    done = add(name)
+    assert done.returncode != 0 and "reserved" in done.stderr, done
+    assert add("ordinary").returncode == 0  # the control
+    daemon.stop()
+    daemon.tokens_file.write_text(daemon.tokens_file.read_text().replace("ordinary", name))
+    code, text = daemon.refused()
+    assert code == 125 and "reserved" in text, text
