@@ -191,6 +191,7 @@ struct keeper {
     struct cay_buf scratch; /* a message on its way out */
     struct spool log;
     uint64_t kept;    /* bytes in the spools of all processes and in the log */
+    size_t switches;  /* memory that these take for where the stream changes */
     bool log_stopped; /* a follower of the log lags: no process's output is read */
     size_t n_stopped; /* processes whose output is not read */
 };
