@@ -41,6 +41,11 @@ static const char *const proc_covers[] = {
     "pressure",
     /* Locks of open files have no pid that a namespace could hide: those of all sandboxes. */
     "locks",
+    /* How the host was started, its disks and its file systems. */
+    "cmdline",
+    "partitions",
+    "diskstats",
+    "fs",
 };
 
 /* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own
