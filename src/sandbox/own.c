@@ -18,6 +18,13 @@
 
 #define MARKER ".cay"
 
+/* A service manager, or whoever else listens there, may come before us. */
+static bool is_socket(int dir, const char *name)
+{
+    struct stat st;
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode);
+}
+
 /* Is it a sandbox of the run directory? One whose creator
  * died early is empty. */
 static bool is_sandbox(int dir, const char *name)
@@ -40,7 +47,6 @@ struct part {
 
 static const struct part run_parts[] = {
     {"ids", S_IFDIR, true},
-    {"cayd.sock", S_IFSOCK, false},
     {"lost+found", S_IFDIR, false},
 };
 
@@ -77,7 +83,8 @@ static int looks_ours(enum home_kind kind, int dir, char stranger[CAY_MAX_ID])
             continue;
         const struct part *part = find_part(kind, dir, e->d_name);
         proven = part && part->proof;
-        if (!part && !(kind == HOME_RUN && is_sandbox(dir, e->d_name)))
+        bool passes = kind == HOME_RUN && (is_socket(dir, e->d_name) || is_sandbox(dir, e->d_name));
+        if (!part && !passes)
             snprintf(stranger, CAY_MAX_ID, "%s", e->d_name);
     }
     int failed = proven ? 0 : errno;
@@ -103,8 +110,9 @@ static int claim(enum home_kind kind, int dir, const char *path, struct cay_erro
     if (!ours && !is_marked(dir))
         return cay_fail(
             err, CAY_E_DENIED,
-            "%s is not a directory of cay's: '%s' is in it; give $%s an empty directory", path,
-            stranger, kind == HOME_RUN ? "CAY_RUN_DIR" : "CAY_STATE_DIR");
+            "%s is not a directory of cay's: '%s' is in it; give $%s an empty directory, or make a "
+            "file '" MARKER "' in this one if it is meant",
+            path, stranger, kind == HOME_RUN ? "CAY_RUN_DIR" : "CAY_STATE_DIR");
     /* Without room for it the next one looks again. */
     autofd int fd = openat(dir, MARKER, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0)

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 import time
 
@@ -126,5 +127,6 @@ def test_a_rootless_run_directory_without_a_marker(fresh):
     (fresh.run_dir / ".cay").unlink()
     shutil.rmtree(fresh.run_dir / "ids")
     (fresh.run_dir / "started").mkdir(mode=0o700)  # its creator is at work
+    os.mknod(fresh.run_dir / "api.sock", stat.S_IFSOCK | 0o600)  # a service manager's
     assert "old" in fresh.run("ps", "-q", check=True).stdout.split()
     assert (fresh.run_dir / ".cay").is_file()
