@@ -184,12 +184,11 @@ static int make_parts(struct cgroup *cg, const struct cgroup_host *host, int fir
                       struct cay_error *err)
 {
     for (int part = first; part <= last; part++) {
-        if (cg->kind == CGROUP_V2 && part != CGROUP_UNIFIED)
+        bool wanted = part != CGROUP_CPU || cg->limits.cpus_milli;
+        if (!wanted || (cg->kind == CGROUP_V2 && part != CGROUP_UNIFIED))
             continue;
         if (make_part(cg, host, part) == 0)
             continue;
-        if (part == CGROUP_CPU && !cg->limits.cpus_milli && errno != EEXIST)
-            continue; /* a share of its own, not a limit */
         if (part == CGROUP_IO && errno != EEXIST)
             continue; /* only numbers come from it */
         if (errno == EEXIST)

@@ -44,7 +44,7 @@ enum cgroup_part {
     CGROUP_UNIFIED = 0,
     CGROUP_MEMORY,
     CGROUP_PIDS,
-    CGROUP_CPU, /* without a limit, for a share of its own: else one takes by its sessions */
+    CGROUP_CPU, /* made only where there is a cpu limit */
     CGROUP_IO,
     CGROUP_PARTS,
 };

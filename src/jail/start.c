@@ -99,10 +99,6 @@ static int enter_cgroups(const struct jail_plan *plan, struct wires *wires, stru
     if (sock_recv(wires->sync[1], &what, 1, fds, &n, CAY_COUNT(fds)) <= 0 || n < 1)
         return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
     wires->exe = fds[used++];
-    /* A real-time priority of the caller's is not for the sandbox, and v1 cpu groups have no time
-     * for it. */
-    if (syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &(struct sched_param){0}) < 0)
-        return cay_fail_errno(err, errno, "cannot use the ordinary scheduler");
     if (what == 'c' && n > 1)
         wires->cgroup = fds[used++];
     if (cgroup_enter_tasks(fds + used, n - used) < 0)

@@ -135,36 +135,6 @@ def test_cpu_hog(box, places):
     assert spent < most, spent
 
 
-def shares(many, one):
-    """CPU time of sixty processes in sessions of their own, and of one beside them, which run at once."""
-    with subprocess.Popen([*many, "spin", "4", "60"], stdout=subprocess.PIPE, text=True) as first, \
-            subprocess.Popen([*one, "spin", "4", "1"], stdout=subprocess.PIPE, text=True) as second:
-        return int(first.communicate(timeout=60)[0]), int(second.communicate(timeout=60)[0])
-
-
-@pytest.mark.attack("cpu-by-sessions", "exhaustion", "the CPU of neighbours, by the number of sessions")
-def test_cpu_is_shared_by_sandboxes(cay, box, places):
-    """Without a limit, too, a sandbox competes as one, however many processes and sessions it has."""
-    free = [places["host"].probe]
-    many, one = shares(free, free)
-    assert one < many / 8, "the control: on the host sixty take sixty shares"
-    inside = [[cay.program, "exec", box().id, "--", harness.IN_SANDBOX] for _ in range(2)]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in cay.env.items():
-            patch.setenv(name, value)
-        many, one = shares(*inside)
-    assert one > many / 8, (many, one)
-
-
-@pytest.mark.attack("real-time-inherited", "exhaustion", "a real-time priority of whoever calls cay")
-def test_real_time_is_not_inherited(cay):
-    policy = ["python3", "-c", "import os; print(os.sched_getscheduler(0) == os.SCHED_FIFO)"]
-    fifo = ["chrt", "-f", "1"]
-    assert harness.run_host([*fifo, *policy]).stdout == "True\n"  # the control
-    done = harness.run_host([*fifo, cay.program, "run", "--", *policy], env=cay.env)
-    assert (done.returncode, done.stdout) == (0, "False\n"), done
-
-
 # -- memory that is not the sandbox's own
 
 
