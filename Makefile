@@ -137,6 +137,8 @@ soak: all ## crash rounds, and whole suites in an emulated machine with pure cgr
 	@tests/soak/run
 	@tests/soak/ends.py --rounds 300
 	@tests/soak/faults.py
+	@tests/soak/run --faults --rounds 2000
+	@CAY_FAULTS=long python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/faults -k 'not test_calls'
 	@CAY_OOM_ROUNDS=10 python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_oom.py -k nine
 	@CAY_TEST_STREAM=1G python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_streams.py
 	@tests/soak/qemu/run --long

@@ -55,7 +55,8 @@ extern "C" {
     X(NO_SPACE, "no_space", 507, "out of disk space, inodes or memory")                       \
     X(UNAUTHORIZED, "unauthorized", 401, "no token, or one that is not known or has expired") \
     X(LOST, "lost", 410, "output that was asked for is not kept any more")                    \
-    X(STALLED, "stalled", 408, "the reader took nothing for too long and was cut off")
+    X(STALLED, "stalled", 408, "the reader took nothing for too long and was cut off")        \
+    X(VERSION, "version", 409, "the keeper of the sandbox is of another version of cay")
 
 enum cay_code {
     CAY_OK = 0,
@@ -285,6 +286,10 @@ struct cay_event {
         offset; /* OUTPUT: of data[0], counted over both streams; EXIT: one past the last byte */
     const char *data; /* borrowed until the next call on this stream */
     size_t size;
+    /* GAP, and the first event of CAY_FROM_KEPT: why what was before is not kept. CAY_E_LIMIT:
+     * more was printed than the sandbox's `output` keeps; CAY_E_NO_SPACE: the host's disk did not
+     * take it; CAY_OK: not known, or there was nothing. */
+    enum cay_code why;
     struct cay_exit exit; /* EXIT */
 };
 
@@ -316,6 +321,10 @@ CAY_API int cay_proc_write(struct cay_proc *proc, const void *data, size_t size,
 CAY_API int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err);
 CAY_API int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols,
                             struct cay_error *err);
+/* For a stream that was silent, or took no input, for long: asks whether somebody is there at all.
+ * 0: yes, go on; -1 with CAY_E_UNAVAILABLE: not within 10 s. What waits without end (next() with
+ * -1, write()) does so by itself once a minute. */
+CAY_API int cay_proc_check(struct cay_proc *proc, struct cay_error *err);
 CAY_API void cay_proc_free(struct cay_proc *proc); /* detaches; the process lives on */
 
 struct cay_proc_info {

@@ -122,6 +122,8 @@ struct audit_added {
     uint64_t seq;
     const char *line; /* without newline; borrowed until the next append */
     size_t size;
+    bool rotated;    /* a new file was begun; older ones go with the next entry */
+    uint64_t before; /* the last entry before the call */
 };
 
 /*

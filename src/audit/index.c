@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define INDEX_FILE "index.sqlite"
@@ -138,7 +139,29 @@ static enum audit_index_status open_read_only(const struct audit_store *store,
              frozen ? "?immutable=1" : "");
     sqlite3_close_v2(index->db);
     index->db = NULL;
+    autofd int fd = audit_store_at(store->dir, INDEX_FILE);
+    if (fd < 0)
+        return INDEX_UNUSABLE;
     return open_db(index, name, SQLITE_OPEN_READONLY | (frozen ? SQLITE_OPEN_URI : 0));
+}
+
+/* Made here, for its mode; SQLite gives its other files the same one. Of what is not a file it must
+ * not hear: it waits for pipes, and follows links for ever. */
+static enum audit_index_status make_file(const struct audit_store *store)
+{
+    static const char *const others[] = {INDEX_FILE "-journal", INDEX_FILE "-wal",
+                                         INDEX_FILE "-shm"};
+    struct stat st;
+    autofd int fd = openat(store->dir, INDEX_FILE,
+                           O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == ELOOP || errno == ENXIO ? INDEX_BAD : INDEX_UNUSABLE;
+    if (fstat(fd, &st) < 0)
+        return INDEX_UNUSABLE;
+    bool plain = S_ISREG(st.st_mode);
+    for (size_t i = 0; i < CAY_COUNT(others) && plain; i++)
+        plain = fstatat(store->dir, others[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISREG(st.st_mode);
+    return plain ? INDEX_OK : INDEX_BAD;
 }
 
 enum audit_index_status audit_index_open(const struct audit_store *store, struct audit_index *out)
@@ -150,13 +173,10 @@ enum audit_index_status audit_index_open(const struct audit_store *store, struct
     if (out->lock >= 0 && flock(out->lock, LOCK_SH) < 0)
         close_fd(&out->lock);
     enum audit_index_status status = INDEX_UNUSABLE;
-    if (out->lock >= 0) {
-        /* Made here, for its mode; SQLite gives its other files the same one. */
-        autofd int fd =
-            openat(store->dir, INDEX_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd >= 0)
-            status = open_db(out, name, SQLITE_OPEN_READWRITE);
-    }
+    if (out->lock >= 0)
+        status = make_file(store);
+    if (status == INDEX_OK)
+        status = open_db(out, name, SQLITE_OPEN_READWRITE);
     if (status == INDEX_UNUSABLE) {
         status = open_read_only(store, out);
         if (out->lock < 0 && status == INDEX_BAD)
@@ -167,7 +187,8 @@ enum audit_index_status audit_index_open(const struct audit_store *store, struct
 
 bool audit_index_reset(const struct audit_store *store, struct audit_index *index)
 {
-    static const char *const files[] = {INDEX_FILE, INDEX_FILE "-wal", INDEX_FILE "-shm"};
+    static const char *const files[] = {INDEX_FILE, INDEX_FILE "-wal", INDEX_FILE "-shm",
+                                        INDEX_FILE "-journal"};
     sqlite3_close_v2(index->db);
     index->db = NULL;
     bool mine = false, gone = true;
@@ -177,7 +198,7 @@ bool audit_index_reset(const struct audit_store *store, struct audit_index *inde
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     for (size_t i = 0; i < CAY_COUNT(files) && mine; i++)
-        gone &= unlinkat(store->dir, files[i], 0) == 0 || errno == ENOENT;
+        gone &= cay_remove_tree_at(store->dir, files[i]) == 0;
     close_fd(&index->lock);
     return mine && gone;
 }

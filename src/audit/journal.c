@@ -41,12 +41,14 @@ int audit_open_current(int dir, struct cay_error *err)
 {
     int fd = openat(dir, AUDIT_CURRENT, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
+    if (fd < 0 && (errno == EISDIR || errno == ELOOP || errno == ENXIO))
+        return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", AUDIT_CURRENT);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot open %s of the audit log", AUDIT_CURRENT);
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         return fd;
     close(fd);
-    return cay_fail(err, CAY_E_INVALID, "%s of the audit log is not a file", AUDIT_CURRENT);
+    return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", AUDIT_CURRENT);
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
@@ -68,13 +70,27 @@ static void keep_room(struct audit *audit)
         audit->reserved = audit->size + RESERVE;
 }
 
+/* An entry in a directory that nobody can find is lost. */
+static int check_dir(const struct audit *audit, struct cay_error *err)
+{
+    struct stat st;
+    if (fstat(audit->dir, &st) < 0)
+        return cay_fail_errno(err, errno, "cannot look at the directory of the audit log");
+    return st.st_nlink > 0 ? 0
+                           : cay_fail(err, CAY_E_UNAVAILABLE,
+                                      "the directory of the audit log was removed; start the "
+                                      "daemon again");
+}
+
 int audit_room(struct audit *audit, bool removes, struct cay_error *err)
 {
+    if (check_dir(audit, err) < 0)
+        return -1;
     keep_room(audit);
     if (!audit->low || removes)
         return 0;
     return cay_fail(err, CAY_E_NO_SPACE,
-                    "no space left on the disk but what is kept to write down removals");
+                    "the disk is full, but for what is kept to write down removals");
 }
 
 /* A file that gets no more lines needs no more blocks; if it keeps them, that is no harm. */
@@ -175,9 +191,16 @@ static int add_pending(struct audit *audit, struct audit_pending *pending, struc
 static int swap_files(struct audit *audit)
 {
     char name[AUDIT_NAME];
+    struct stat ours, st;
     audit_store_name(audit->first, name);
+    if (fstat(audit->fd, &ours) < 0 ||
+        fstatat(audit->dir, AUDIT_CURRENT, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        st.st_ino != ours.st_ino)
+        return -1; /* somebody has put something else there: audit_sync notices */
+    /* What a crash left, or something that is not a file. */
+    cay_remove_tree_at(audit->dir, NEXT_FILE);
     autofd int fd = openat(audit->dir, NEXT_FILE,
-                           O_RDWR | O_APPEND | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+                           O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || !take_room(fd, 0) || faccessat(audit->dir, name, F_OK, 0) == 0 ||
         renameat(audit->dir, AUDIT_CURRENT, audit->dir, name) < 0)
         return -1;
@@ -245,13 +268,12 @@ static void rotate_if_full(struct audit *audit, size_t more)
 /* Somebody removed the current file: what was in it is lost, but not that it was. */
 static int replace_gone(struct audit *audit, struct cay_error *err)
 {
-    pthread_mutex_lock(&audit->lock);
-    bool gone = audit->gone;
-    pthread_mutex_unlock(&audit->lock);
-    if (!gone)
-        return 0;
-    autofd int fd = audit_open_current(audit->dir, err);
     struct stat st;
+    if (fstat(audit->fd, &st) < 0 || st.st_nlink > 0)
+        return 0;
+    if (check_dir(audit, err) < 0)
+        return -1;
+    autofd int fd = audit_open_current(audit->dir, err);
     if (fd < 0)
         return -1;
     if (fstat(fd, &st) < 0)
@@ -259,7 +281,6 @@ static int replace_gone(struct audit *audit, struct cay_error *err)
     pthread_mutex_lock(&audit->lock);
     close(audit->fd);
     audit->fd = steal_fd(&fd);
-    audit->gone = false;
     pthread_mutex_unlock(&audit->lock);
     audit->recovered = (struct audit_pending){.wanted = true,
                                               .action = AUDIT_RECOVERED,
@@ -291,6 +312,7 @@ static void notice_emptied(struct audit *audit)
 int audit_append(struct audit *audit, const struct audit_entry *entry, struct audit_added *added,
                  struct cay_error *err)
 {
+    const uint64_t first = audit->first, before = audit->seq;
     if (replace_gone(audit, err) < 0)
         return -1;
     notice_emptied(audit);
@@ -306,22 +328,19 @@ int audit_append(struct audit *audit, const struct audit_entry *entry, struct au
     if (add(audit, entry, err) < 0)
         return -1;
     if (added)
-        *added = (struct audit_added){
-            .seq = audit->seq, .line = audit->line.data, .size = audit->line.size - 1};
+        *added = (struct audit_added){.seq = audit->seq,
+                                      .line = audit->line.data,
+                                      .size = audit->line.size - 1,
+                                      .rotated = audit->first != first,
+                                      .before = before};
     return 0;
 }
 
 static int sync_files(struct audit *audit, int fd, int retired, bool renamed, struct cay_error *err)
 {
-    struct stat st;
     if ((retired >= 0 && fdatasync(retired) < 0) || fdatasync(fd) < 0 ||
         (renamed && fsync(audit->dir) < 0))
         return cay_fail_errno(err, errno, "cannot sync the audit log");
-    if (fstat(fd, &st) == 0 && st.st_nlink == 0) {
-        pthread_mutex_lock(&audit->lock);
-        audit->gone = true;
-        pthread_mutex_unlock(&audit->lock);
-    }
     return 0;
 }
 
@@ -409,8 +428,9 @@ int audit_open(const char *dir, const struct audit_options *options, struct audi
     read_boot_id(audit->boot, sizeof(audit->boot));
     audit->dir = open_dir(dir, err);
     if (audit->dir < 0 || audit_recover(audit, err) < 0) {
+        bool found = audit->dir >= 0;
         audit_close(audit);
-        return -1;
+        return found ? cay_fail_context(err, "%s", dir) : -1;
     }
     /* A full disk must not keep the daemon from starting: what is pending is told later. */
     if ((add_pending(audit, &audit->recovered, &why) < 0 && why.code != CAY_E_NO_SPACE) ||
@@ -418,7 +438,7 @@ int audit_open(const char *dir, const struct audit_options *options, struct audi
         if (err)
             *err = why;
         audit_close(audit);
-        return -1;
+        return cay_fail_context(err, "%s", dir);
     }
     *out = audit;
     return 0;

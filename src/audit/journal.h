@@ -42,7 +42,6 @@ struct audit {
     uint64_t seq;         /* of the last line */
     char hash[AUDIT_HASH];
     bool renamed; /* the directory is to be synced, too */
-    bool gone;    /* the current file was removed under us */
 
     pthread_mutex_t sync_lock; /* one audit_sync at a time; and: */
     uint64_t synced;           /* what head says; UINT64_MAX: unknown */

@@ -150,7 +150,7 @@ static int scan(struct ask *ask, size_t *file, uint64_t *offset, struct cay_erro
         if (fd < 0 && errno == ENOENT)
             continue;
         if (fd < 0)
-            return cay_fail_errno(err, errno, "cannot open the audit log");
+            return audit_store_unread(ask->store, *file, err);
         while (!ask->stop && (got = audit_reader_next(&reader, &raw)) == 1) {
             autoline struct audit_line line = {0};
             *offset = raw.end;

@@ -98,7 +98,9 @@ static int find_rotated(struct audit *audit, struct last *out, struct cay_error 
     for (size_t i = list.size / sizeof(uint64_t); i > 0; i--) {
         char name[AUDIT_NAME];
         audit_store_name(firsts[i - 1], name);
-        autofd int fd = openat(audit->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        autofd int fd = audit_store_at(audit->dir, name);
+        if (fd < 0 && errno == EINVAL)
+            return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", name);
         if (fd < 0)
             return cay_fail_errno(err, errno, "cannot open %s of the audit log", name);
         if (find_last(fd, out, err) < 0)

@@ -98,6 +98,20 @@ static void number_current(struct audit_store *store)
     }
 }
 
+int audit_store_at(int dir, const char *name)
+{
+    struct stat st;
+    autofd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && (errno == ELOOP || errno == ENXIO))
+        errno = EINVAL;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -1;
+    if (S_ISREG(st.st_mode))
+        return steal_fd(&fd);
+    errno = EINVAL;
+    return -1;
+}
+
 int audit_store_open(const char *path, struct audit_store *out, struct cay_error *err)
 {
     *out = (struct audit_store){
@@ -108,7 +122,9 @@ int audit_store_open(const char *path, struct audit_store *out, struct cay_error
     out->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->dir < 0)
         return cay_fail_errno(err, errno, "no audit log in %s", path);
-    out->current = openat(out->dir, AUDIT_CURRENT, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    out->current = audit_store_at(out->dir, AUDIT_CURRENT);
+    if (out->current < 0 && errno == EINVAL)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "%s/%s is not a file", path, AUDIT_CURRENT);
     if (out->current < 0 && errno != ENOENT)
         return cay_fail_errno(err, errno, "cannot open %s/%s", path, AUDIT_CURRENT);
     if (audit_store_list(out->dir, &out->list, err) < 0)
@@ -133,7 +149,18 @@ int audit_store_file(const struct audit_store *store, size_t i)
     if (i >= rotated(store))
         return fcntl(store->current, F_DUPFD_CLOEXEC, 3);
     audit_store_name(audit_store_first(store, i), name);
-    return openat(store->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return audit_store_at(store->dir, name);
+}
+
+int audit_store_unread(const struct audit_store *store, size_t i, struct cay_error *err)
+{
+    char name[AUDIT_NAME] = AUDIT_CURRENT;
+    int eno = errno;
+    if (i < rotated(store))
+        audit_store_name(audit_store_first(store, i), name);
+    if (eno == EINVAL)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "%s/%s is not a file", store->path, name);
+    return cay_fail_errno(err, eno, "cannot open %s/%s", store->path, name);
 }
 
 ssize_t audit_store_find(const struct audit_store *store, uint64_t first)
@@ -249,9 +276,11 @@ int audit_head_write(int dir, const struct audit_head *head, struct cay_error *e
 {
     char text[128];
     int n = snprintf(text, sizeof(text), "%llu %s\n", (unsigned long long)head->seq, head->hash);
-    autofd int fd = openat(dir, AUDIT_HEAD ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    /* What a crash left, or something that is not a file. */
+    cay_remove_tree_at(dir, AUDIT_HEAD ".new");
+    autofd int fd = openat(dir, AUDIT_HEAD ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || cay_write_all(fd, text, (size_t)n) < 0 ||
         renameat(dir, AUDIT_HEAD ".new", dir, AUDIT_HEAD) < 0)
-        return cay_fail_errno(err, errno, "cannot write the head of the audit log");
+        return cay_fail_errno(err, errno, "cannot write %s of the audit log", AUDIT_HEAD);
     return 0;
 }

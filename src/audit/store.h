@@ -31,10 +31,15 @@ int audit_store_open(const char *path, struct audit_store *out, struct cay_error
 void audit_store_close(struct audit_store *store);
 #define autostore __attribute__((cleanup(audit_store_close)))
 
+/* A file of the log to read from, -1 with errno: EINVAL if something else has its name. It is not
+ * waited for anything there. */
+int audit_store_at(int dir, const char *name);
 /* The number of the i-th file. */
 uint64_t audit_store_first(const struct audit_store *store, size_t i);
 /* A descriptor of its own for the i-th file; -1 with errno. ENOENT: pruned in the meantime. */
 int audit_store_file(const struct audit_store *store, size_t i);
+/* Why the i-th file cannot be opened, from errno; -1. */
+int audit_store_unread(const struct audit_store *store, size_t i, struct cay_error *err);
 /* The file with this number, -1 if there is none. */
 ssize_t audit_store_find(const struct audit_store *store, uint64_t first);
 

@@ -180,7 +180,8 @@ static void walk_file(struct walk *w, const struct audit_store *store, size_t i)
     if (fd >= 0) {
         walk_lines(w, fd, current);
     } else if (errno != ENOENT) {
-        found(w, AUDIT_FAULT_FILE, 0, "cannot open it: %s", strerror(errno));
+        found(w, AUDIT_FAULT_FILE, 0, "cannot open it: %s",
+              errno == EINVAL ? "it is not a file" : strerror(errno));
     } else if (w->sum.entries) {
         /* Older ones are gone as well: what is left starts behind it. */
         found(w, AUDIT_NOTE, 0, "it was pruned while the log was read");

@@ -158,12 +158,14 @@ void json_proc(struct cay_buf *out, const struct cay_proc_info *p)
     buf_str(out, "}");
 }
 
-void json_gap(struct cay_buf *out, uint64_t from, uint64_t to)
+void json_gap(struct cay_buf *out, uint64_t from, uint64_t to, enum cay_code why)
 {
     buf_str(out, "{");
     json_str(out, "type", "gap");
     json_num(out, "from", from);
     json_num(out, "to", to);
+    if (why)
+        json_str(out, "code", cay_code_name(why));
     buf_str(out, "}");
 }
 

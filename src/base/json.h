@@ -23,7 +23,8 @@ void json_pretty(struct cay_buf *out, const char *json, size_t size);
 void json_info(struct cay_buf *out, const struct cay_info *info);
 void json_exit(struct cay_buf *out, const struct cay_exit *e);
 /* A whole object: bytes of a stream that are not kept any more. */
-void json_gap(struct cay_buf *out, uint64_t from, uint64_t to);
+/* `why`: CAY_OK if that is not known. */
+void json_gap(struct cay_buf *out, uint64_t from, uint64_t to, enum cay_code why);
 void json_proc(struct cay_buf *out, const struct cay_proc_info *p);
 void json_stats(struct cay_buf *out, const char *id, const struct cay_stats *s);
 /* All but name and target, which are the caller's to show. */

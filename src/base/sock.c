@@ -12,7 +12,8 @@ union control {
     char space[CMSG_SPACE(SOCK_MAX_FDS * sizeof(int))];
 };
 
-ssize_t sock_send(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds)
+static ssize_t send_with(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds,
+                         int flags)
 {
     union control control = {0};
     struct iovec iov = {(void *)bytes, size};
@@ -32,9 +33,31 @@ ssize_t sock_send(int sock, const void *bytes, size_t size, const int *fds, size
     }
     ssize_t n;
     do
-        n = sendmsg(sock, &mh, MSG_NOSIGNAL);
+        n = sendmsg(sock, &mh, MSG_NOSIGNAL | flags);
     while (n < 0 && errno == EINTR);
     return n;
+}
+
+ssize_t sock_send(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds)
+{
+    return send_with(sock, bytes, size, fds, n_fds, 0);
+}
+
+ssize_t sock_send_within(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds,
+                         uint64_t ms)
+{
+    struct pollfd p = {.fd = sock, .events = POLLOUT};
+    uint64_t end = cay_after_ms(ms);
+    for (;;) {
+        ssize_t n = send_with(sock, bytes, size, fds, n_fds, MSG_DONTWAIT);
+        if (n >= 0 || errno != EAGAIN)
+            return n;
+        uint64_t now = cay_now_us();
+        if (now >= end)
+            return -1;
+        if (poll(&p, 1, (int)((end - now) / 1000) + 1) < 0 && errno != EINTR)
+            return -1;
+    }
 }
 
 ssize_t sock_recv(int sock, void *buffer, size_t size, int *fds, size_t *n_fds, size_t max)

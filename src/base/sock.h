@@ -7,6 +7,7 @@
 #define CAY_BASE_SOCK_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define SOCK_MAX_FDS 8
@@ -14,6 +15,10 @@
 /* As sendmsg/recvmsg, EINTR handled, SIGPIPE never raised; -1 with errno. Descriptors are only
  * borrowed. */
 ssize_t sock_send(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds);
+/* What the socket takes, as soon as it takes something; EAGAIN: nothing for so long. Never blocks
+ * longer, whatever kind of socket it is. */
+ssize_t sock_send_within(int sock, const void *bytes, size_t size, const int *fds, size_t n_fds,
+                         uint64_t ms);
 /* Appends what arrived to fds[] (room for `max`); descriptors beyond are closed. 0: the peer hung
  * up. */
 ssize_t sock_recv(int sock, void *buffer, size_t size, int *fds, size_t *n_fds, size_t max);

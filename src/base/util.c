@@ -60,7 +60,8 @@ int cay_write_all(int fd, const void *data, size_t size)
 
 ssize_t cay_read_file_at(int dir, const char *name, char *buffer, size_t size)
 {
-    autofd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* A pipe in its place must not make us wait. */
+    autofd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return -1;
     ssize_t n = cay_read_all(fd, buffer, size);

@@ -11,18 +11,27 @@
 #include <poll.h>
 #include <stdlib.h>
 
+/* After this long without room for input: is anybody there? */
+#define QUIET_MS 50000
+
 /* Input is sent piece by piece between reads, so that neither side waits for the other for ever. */
-static int feed(struct cay_proc *proc, const struct cay_exec *exec, size_t *fed)
+static int feed(struct cay_proc *proc, const struct cay_exec *exec, size_t *fed,
+                struct cay_error *err)
 {
     struct pollfd p = {.fd = cay_proc_fd(proc), .events = POLLIN | POLLOUT};
-    if (poll(&p, 1, -1) <= 0 || !(p.revents & POLLOUT))
+    int ready = poll(&p, 1, QUIET_MS);
+    if (ready == 0)
+        return cay_proc_check(proc, err);
+    if (ready < 0 || !(p.revents & POLLOUT))
         return 0;
     size_t part = CAY_MIN(exec->input_size - *fed, (size_t)CAY_MAX_DATA / 2);
     if (cay_proc_write(proc, (const char *)exec->input + *fed, part, NULL) < 0)
         *fed = exec->input_size; /* it ended: its exit follows */
     else
         *fed += part;
-    return *fed == exec->input_size ? cay_proc_close_stdin(proc, NULL) : 0;
+    if (*fed == exec->input_size)
+        cay_proc_close_stdin(proc, NULL);
+    return 0;
 }
 
 static int collect(struct cay_proc *proc, const struct cay_exec *exec, struct cay_buf streams[2],
@@ -32,8 +41,8 @@ static int collect(struct cay_proc *proc, const struct cay_exec *exec, struct ca
     size_t fed = 0;
     for (;;) {
         bool feeding = fed < exec->input_size;
-        if (feeding)
-            feed(proc, exec, &fed);
+        if (feeding && feed(proc, exec, &fed, err) < 0)
+            return -1;
         int got = cay_proc_next(proc, feeding ? 0 : -1, &event, err);
         if (got < 0)
             return -1;

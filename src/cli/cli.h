@@ -89,6 +89,8 @@ int cli_open(struct cli *cli);
 int cli_get(struct cli *cli, const char *id);
 /* Writes everything to a descriptor, waiting where it is full; -1 with errno. */
 int cli_write(int fd, const void *data, size_t size);
+/* The error of a cli_write to standard output or standard error; -1. */
+int cli_not_written(int fd, int eno, struct cay_error *err);
 /* Writes a finished buffer to standard output. */
 int cli_print(struct cli *cli, struct cay_buf *out);
 /* One line on stderr: "cay: ..." or, with --json, the error as JSON. */
@@ -97,6 +99,8 @@ void cli_report(const struct cli *cli, const struct cay_error *err);
 void cli_note(const char *fmt, ...) CAY_PRINTF(1, 2);
 /* Why a command did not end by itself; nothing if it did. */
 void cli_note_end(const struct cay_exit *e);
+/* To be put behind "... bytes were lost"; "" if why is not known. */
+const char *cli_why_lost(enum cay_code why);
 /* Colour codes are wanted on this descriptor: a terminal, and no NO_COLOR. */
 bool cli_colour(int fd);
 /* Adds text from a sandbox, without control bytes if `plain`. */

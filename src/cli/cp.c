@@ -83,8 +83,8 @@ static int tar_stream(struct cli *cli, const char *path, bool in)
                : cay_fs_tar_out(fs, path, cli_sink, &stream, &cli->err);
     cay_fs_close(fs);
     if (stream.eno)
-        return cay_fail_errno(&cli->err, stream.eno, "cannot %s",
-                              in ? "read standard input" : "write to standard output");
+        return in ? cay_fail_errno(&cli->err, stream.eno, "cannot read standard input")
+                  : cli_not_written(STDOUT_FILENO, stream.eno, &cli->err);
     return r;
 }
 

@@ -72,7 +72,7 @@ static int finish(struct printer *p, int result)
         flush(p);
     buf_done(&p->out);
     if (p->eno)
-        return cay_fail_errno(&cli->err, p->eno, "cannot write to standard output");
+        return cli_not_written(STDOUT_FILENO, p->eno, &cli->err);
     return result < 0 ? CLI_FAILED : 0;
 }
 
@@ -286,7 +286,7 @@ int cmd_fs_cat(struct cli *cli, const struct opt_args *args)
         int r =
             cay_fs_read(fs, args->operands[i], cli->offset, cli->size, cli_sink, &out, &cli->err);
         if (out.eno)
-            return cay_fail_errno(&cli->err, out.eno, "cannot write to standard output");
+            return cli_not_written(STDOUT_FILENO, out.eno, &cli->err);
         if (r < 0)
             return CLI_FAILED;
     }

@@ -134,11 +134,12 @@ static int exit_code_of(const struct cay_error *err)
     return err->code == CAY_E_DENIED ? CLI_EXIT_CANNOT_RUN : CLI_EXIT_ERROR;
 }
 
-/* A socket that became descriptor 1 would be sent what is meant for people. */
+/* A socket that became descriptor 1 would be sent what is meant for people. Not writable: what is
+ * printed to a closed output is lost, and that is an error. */
 static void fill_standard_fds(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) /* NOLINT: to be inherited */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) /* NOLINT: to be inherited */
             _exit(CLI_EXIT_ERROR);
 }
 

@@ -69,22 +69,33 @@ static const char values[] =
     ".TP\n126\nThe command cannot be run.\n"
     ".TP\n127\nThe command was not found.\n"
     ".TP\n128+\\fIN\\fR\nSignal \\fIN\\fR ended the command.\n"
+    ".SH RESOURCE LIMITS\n"
+    "A sandbox does not depend on the soft limits of the shell that it was made from (see "
+    "\\fBulimit\\fR of your shell): for its keeper and for every command in it they are as high as "
+    "the hard ones, but for the stack, which is 8 MiB, and for open files, which are "
+    "\\fB\\-\\-fds\\fR. Hard limits of the shell, or of the service that \\fBcayd\\fR(8) is, "
+    "hold for all of it as long as it lives: on address space, file size, cpu time and open files. "
+    "A keeper needs up to four open files for each command that runs, and as many for each caller; "
+    "with a hard limit that is lower than that, further commands are refused with \\(dqtoo many "
+    "open files (ulimit \\-n)\\(dq while the others go on.\n"
     ".SH VALUES\n"
     "Sizes are a number of bytes, or a number with K, M, G or T in powers of 1024: 512M, 1.5G. "
     "Times are a number of seconds, or numbers with ms, s, m, h or d: 250ms, 15m, 1h30m.\n"
     ".SH JSON\n"
     "Members keep their names; later versions may add more. Sizes are in bytes. Names that end in "
-    "_ms, _us or _ns are times; those of clocks count from 1970. Bytes that are no UTF\\-8 become "
-    "U+FFFD. Errors are JSON on standard error: "
+    "_ms, _us or _ns are times; those of clocks count from 1970. Bytes that are not UTF\\-8 "
+    "become U+FFFD unless said otherwise. Errors are JSON on standard error: "
     "{\"error\":{\"code\":\"not_found\",\"message\":\"...\"}}.\n";
 
 /* What --json prints: one line for all commands that print the same. */
 static const struct {
     const char *commands, *members;
 } json_members[] = {
-    {"run, exec", "pid, exit_code, signal, timed_out, truncated, oom, reason (if it did not end by "
-                  "itself), duration_ms, cpu_ms, "
-                  "peak_memory, stdout, stderr; with -d: id, pid"},
+    {"run, exec",
+     "pid, exit_code, signal, timed_out, truncated, oom, reason (if it did not end by "
+     "itself), duration_ms, cpu_ms, "
+     "peak_memory, encoding (of stdout and stderr: utf8, or base64 if either has bytes "
+     "that are not UTF-8), stdout, stderr; with -d: id, pid"},
     {"wait", "as run, without the output"},
     {"create", "id"},
     {"ps", "a list of: id, state, reason, image, created_ms, ended_ms, ttl_left_ms, keeper_pid, "

@@ -92,15 +92,13 @@ static int attach_code(struct cli *cli, enum pump_end end, const struct cay_exit
  */
 static int check_whole(struct cli *cli, const struct pump *pump, int code)
 {
+    const char *why = cli_why_lost(pump->why);
     if (code != CLI_FAILED && pump->lost)
-        return cay_fail(&cli->err, CAY_E_LOST,
-                        "%llu bytes of its output are not kept any more; --output of the sandbox "
-                        "keeps more",
-                        (unsigned long long)pump->lost);
+        return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of its output are not kept any more%s",
+                        (unsigned long long)pump->lost, why);
     if (!cli->has_from && pump->start)
-        cli_note("the first %llu bytes of its output are not kept any more; --output of the "
-                 "sandbox keeps more",
-                 (unsigned long long)pump->start);
+        cli_note("the first %llu bytes of its output are not kept any more%s",
+                 (unsigned long long)pump->start, why);
     return code;
 }
 
@@ -224,8 +222,12 @@ int cmd_logs(struct cli *cli, const struct opt_args *args)
     int code = attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
     cay_proc_free(pump.proc);
     if (code != CLI_FAILED && pump.lost)
-        return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the log were lost while it was read",
-                        (unsigned long long)pump.lost);
-    /* The end of the sandbox is the end of its log, not a failure to print it. */
-    return code == CLI_FAILED && cli->follow && cli->err.code == CAY_E_GONE ? 0 : code;
+        return cay_fail(&cli->err, CAY_E_LOST,
+                        "%llu bytes of the log were lost while it was read%s",
+                        (unsigned long long)pump.lost,
+                        pump.why == CAY_E_NO_SPACE ? cli_why_lost(pump.why) : "");
+    /* The end of a sandbox is the end of its log; this one came without it. */
+    if (code == CLI_FAILED && cli->err.code == CAY_E_GONE)
+        cay_fail_context(&cli->err, "the end of the log is lost");
+    return code;
 }

@@ -18,6 +18,8 @@
 /* Read at once from standard input: below what a socket has free when it says that
  * it is writable. */
 #define INPUT_CHUNK (32u << 10)
+/* After this long without anything to do: is the keeper still there? */
+#define QUIET_MS 50000
 
 struct state {
     struct pump *pump;
@@ -79,11 +81,12 @@ static int on_output(struct state *s, const struct cay_event *event)
                  buf->max);
         return PUMP_TOO_LARGE;
     }
-    if (cli_write(stream ? STDERR_FILENO : STDOUT_FILENO, event->data, event->size) == 0)
+    int fd = stream ? STDERR_FILENO : STDOUT_FILENO;
+    if (cli_write(fd, event->data, event->size) == 0)
         return GO_ON;
     if (errno == EPIPE)
         return PUMP_PIPE;
-    cay_fail_errno(s->err, errno, "cannot write to standard %s", stream ? "error" : "output");
+    cli_not_written(fd, errno, s->err);
     return PUMP_FAILED;
 }
 
@@ -99,10 +102,16 @@ static int on_events(struct state *s, int timeout)
             return timeout < 0 ? (int)PUMP_DONE : GO_ON;
         if (event.kind == CAY_EVENT_EXIT) {
             *s->exit = event.exit;
+            if (!s->pump->started) { /* nothing of what it printed is kept */
+                s->pump->start = event.offset;
+                s->pump->why = event.why ? event.why : s->pump->why;
+            }
             return PUMP_EXIT;
         }
         if (event.kind == CAY_EVENT_GAP)
             s->pump->lost += event.size;
+        if (event.why && s->pump->why != CAY_E_NO_SPACE)
+            s->pump->why = event.why;
         int end = event.kind == CAY_EVENT_OUTPUT ? on_output(s, &event) : GO_ON;
         if (end != GO_ON)
             return end;
@@ -154,19 +163,25 @@ static void send_input(struct state *s)
     s->pending = 0;
 }
 
-static void read_input(struct state *s)
+/* What cannot be read is not the end of it: the process must not take a part for the whole. */
+static int read_input(struct state *s)
 {
-    if (!s->chunk)
-        s->chunk = malloc(INPUT_CHUNK);
-    ssize_t n = s->chunk ? read(STDIN_FILENO, s->chunk, INPUT_CHUNK) : 0;
-    if (n > 0) {
-        s->pending = (size_t)n;
-        return;
+    if (!s->chunk && !(s->chunk = malloc(INPUT_CHUNK))) {
+        cay_fail(s->err, CAY_E_NO_SPACE, "out of memory");
+        return PUMP_FAILED;
     }
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
+    ssize_t n = read(STDIN_FILENO, s->chunk, INPUT_CHUNK);
+    if (n < 0 && errno != EINTR && errno != EAGAIN) {
+        cay_fail_errno(s->err, errno, "cannot read standard input");
+        return PUMP_FAILED;
+    }
+    if (n > 0)
+        s->pending = (size_t)n;
+    if (n != 0)
+        return GO_ON;
     s->input_open = false;
     cay_proc_close_stdin(s->pump->proc, NULL);
+    return GO_ON;
 }
 
 static int loop(struct state *s)
@@ -182,10 +197,13 @@ static int loop(struct state *s)
             {.fd = pump->signals, .events = POLLIN},
             {.fd = reading ? STDIN_FILENO : -1, .events = POLLIN},
         };
-        if (poll(fds, CAY_COUNT(fds), -1) < 0 && errno != EINTR) {
+        int ready = poll(fds, CAY_COUNT(fds), QUIET_MS);
+        if (ready < 0 && errno != EINTR) {
             cay_fail_errno(s->err, errno, "cannot wait for output");
             return PUMP_FAILED;
         }
+        if (ready == 0 && cay_proc_check(pump->proc, s->err) < 0)
+            return PUMP_FAILED;
         if (fds[0].revents & ~POLLOUT)
             end = on_events(s, 0);
         if (end == GO_ON && fds[1].revents)
@@ -193,7 +211,7 @@ static int loop(struct state *s)
         if (end == GO_ON && s->pending && fds[0].revents & POLLOUT)
             send_input(s);
         if (end == GO_ON && fds[2].revents)
-            read_input(s);
+            end = read_input(s);
     }
     return end;
 }

@@ -18,7 +18,8 @@ struct pump {
     bool own;               /* signals are passed on to the process; else they end the stream */
     struct cay_buf *out[2]; /* stdout, stderr: collected here; NULL: written through */
     uint64_t lost;          /* bytes that were asked for and not kept any more */
-    uint64_t start;         /* offset of the first byte that came */
+    enum cay_code why;      /* of those, and of what was before `start`; CAY_OK: not known */
+    uint64_t start;         /* offset of the first byte that came; if none came, of the end */
     bool started;           /* one came */
 };
 

@@ -4,7 +4,9 @@
 #include "cli/cli.h"
 #include "cli/pump.h"
 
+#include "base/base64.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -137,16 +139,34 @@ static int fill_exec(struct cli *cli, const char *const *command, struct cay_exe
     return pass_term(cli, out);
 }
 
+static bool is_text(const struct cay_buf *bytes)
+{
+    return bytes->size == 0 || utf8_valid(bytes->data, bytes->size) == bytes->size;
+}
+
+static void add_stream(struct cay_buf *out, const char *name, const struct cay_buf *bytes,
+                       bool text)
+{
+    json_key(out, name);
+    if (text) {
+        buf_json_n(out, bytes->data, bytes->size);
+        return;
+    }
+    buf_str(out, "\"");
+    base64_encode(out, bytes->data, bytes->size);
+    buf_str(out, "\"");
+}
+
 static int print_result(struct cli *cli, const struct pump *pump, const struct cay_exit *e)
 {
     /* Escapes may blow a byte up to six. */
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT * 12ul + 4096);
     buf_str(&out, "{");
     json_exit(&out, e);
-    json_key(&out, "stdout");
-    buf_json_n(&out, pump->out[0]->data, pump->out[0]->size);
-    json_key(&out, "stderr");
-    buf_json_n(&out, pump->out[1]->data, pump->out[1]->size);
+    bool text = is_text(pump->out[0]) && is_text(pump->out[1]);
+    json_str(&out, "encoding", text ? "utf8" : "base64");
+    add_stream(&out, "stdout", pump->out[0], text);
+    add_stream(&out, "stderr", pump->out[1], text);
     buf_str(&out, "}\n");
     return cli_print(cli, &out);
 }
@@ -157,8 +177,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     switch (end) {
     case PUMP_EXIT:
         if (pump->lost)
-            return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the command's output were lost",
-                            (unsigned long long)pump->lost);
+            return cay_fail(&cli->err, CAY_E_LOST, "%llu bytes of the command's output were lost%s",
+                            (unsigned long long)pump->lost, cli_why_lost(pump->why));
         if (cli->json)
             return print_result(cli, pump, e) < 0 ? CLI_FAILED : e->exit_code;
         if (e->timed_out)
@@ -183,6 +203,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     case PUMP_DONE:
         return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
     case PUMP_FAILED:
+        /* Nobody would see its end, or give it the rest of its input. */
+        cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGKILL, true, NULL);
         return CLI_FAILED;
     }
     return CLI_FAILED;
@@ -240,6 +262,15 @@ static int start_detached(struct cli *cli, const struct cay_exec *exec, bool pri
     return cli_print(cli, &out);
 }
 
+/* A sandbox has the id that was asked for. */
+static bool is_there(struct cli *cli)
+{
+    bool there = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    cay_sandbox_free(cli->sandbox);
+    cli->sandbox = NULL;
+    return there;
+}
+
 int cmd_run(struct cli *cli, const struct opt_args *args)
 {
     struct cay_exec exec;
@@ -256,13 +287,15 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     if (!cli->detach)
         return run_to_end(cli, &exec);
-    bool existed = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
-    cay_sandbox_free(cli->sandbox);
-    cli->sandbox = NULL;
+    /* A command of its own in a sandbox of its own, as without -d. */
+    if (is_there(cli))
+        return cay_fail(&cli->err, CAY_E_CONFLICT,
+                        "sandbox '%s' exists already; choose another id or remove it",
+                        cli->spec.id);
     if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
     int code = start_detached(cli, &exec, true);
-    if (code == CLI_FAILED && !existed)
+    if (code == CLI_FAILED)
         cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
     return code;
 }
@@ -270,8 +303,10 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
 int cmd_create(struct cli *cli, const struct opt_args *args)
 {
     (void)args;
-    if (finish_spec(cli) < 0 || cli_open(cli) < 0 ||
-        cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (finish_spec(cli) < 0 || cli_open(cli) < 0)
+        return CLI_FAILED;
+    bool existed = is_there(cli);
+    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return CLI_FAILED;
     autobuf struct cay_buf out = CAY_BUF(4096);
     if (cli->json) {
@@ -281,7 +316,11 @@ int cmd_create(struct cli *cli, const struct opt_args *args)
     } else {
         buf_fmt(&out, "%s\n", cay_sandbox_id(cli->sandbox));
     }
-    return cli_print(cli, &out);
+    int code = cli_print(cli, &out);
+    /* Nobody knows its id. */
+    if (code == CLI_FAILED && !existed)
+        cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
+    return code;
 }
 
 int cmd_exec(struct cli *cli, const struct opt_args *args)

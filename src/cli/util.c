@@ -38,12 +38,20 @@ int cli_write(int fd, const void *data, size_t size)
     return 0;
 }
 
+int cli_not_written(int fd, int eno, struct cay_error *err)
+{
+    const char *name = fd == STDERR_FILENO ? "error" : "output";
+    if (eno == EBADF)
+        return cay_fail(err, CAY_E_INVALID, "standard %s is closed", name);
+    return cay_fail_errno(err, eno, "cannot write to standard %s", name);
+}
+
 int cli_print(struct cli *cli, struct cay_buf *out)
 {
     if (buf_failed(out))
         return cay_fail(&cli->err, CAY_E_TOO_LARGE, "the listing is too large to print");
     if (cli_write(STDOUT_FILENO, out->data, out->size) < 0)
-        return cay_fail_errno(&cli->err, errno, "cannot write to standard output");
+        return cli_not_written(STDOUT_FILENO, errno, &cli->err);
     return 0;
 }
 
@@ -77,6 +85,13 @@ void cli_note(const char *fmt, ...)
     table_plain(text, size);
     text[size] = '\n';
     cli_write(STDERR_FILENO, text, size + 1);
+}
+
+const char *cli_why_lost(enum cay_code why)
+{
+    return why == CAY_E_NO_SPACE ? "; the disk of the state directory is full, or fails"
+           : why == CAY_E_LIMIT  ? "; --output of the sandbox keeps more"
+                                 : "";
 }
 
 void cli_note_end(const struct cay_exit *e)

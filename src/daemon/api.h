@@ -50,6 +50,8 @@ HANDLER(metrics_get);
 
 /* The whole object, for this client. */
 void api_sandbox_json(struct request *r, struct cay_buf *out, const struct cay_info *info);
+/* Whether a create of this id has begun and is not over. */
+bool create_at_work(const struct daemon *d, const char *id);
 /* Answers with the sandbox r->id as it is now. */
 void api_reply_sandbox(struct request *r, unsigned status);
 

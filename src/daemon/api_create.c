@@ -52,6 +52,7 @@ enum step {
 };
 
 struct creating {
+    struct creating *next, **link; /* of all that are at work */
     struct job job;
     enum step step;
     struct daemon *d;
@@ -69,8 +70,19 @@ struct creating {
     int result;
 };
 
+bool create_at_work(const struct daemon *d, const char *id)
+{
+    for (const struct creating *c = d->creating; c; c = c->next)
+        if (strcmp(c->id, id) == 0)
+            return true;
+    return false;
+}
+
 static void creating_free(struct creating *c)
 {
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
     if (c->held)
         roster_cancel(c->d->roster, c->id);
     if (c->busy)
@@ -322,6 +334,11 @@ void sandbox_create(struct request *r)
         return;
     }
     c->d = r->d;
+    c->next = r->d->creating;
+    c->link = &r->d->creating;
+    if (c->next)
+        c->next->link = &c->next;
+    r->d->creating = c;
     if (take_fields(r, &c->spec, &err) < 0 || take_id(r, c, &err) < 0) {
         creating_free(c);
         reply_error(r, &err);

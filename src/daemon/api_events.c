@@ -13,6 +13,7 @@
 #include "daemon/errand.h"
 #include "daemon/jobs.h"
 #include "daemon/journal.h"
+#include "daemon/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -162,8 +163,9 @@ struct events {
     const char *dir;
     uint64_t n, seen; /* seen: the last entry that was looked at */
     uint64_t mark;    /* the files are read up to here; what is newer waits in `later` */
-    bool follow, live, at_work, more, broken;
+    bool follow, live, at_work, more, broken, over;
     bool full, failed; /* of the worker, while it is at work */
+    struct cay_error why;
     char tenant[CAY_MAX_TENANT];
     struct cay_buf batch;   /* of the worker, while it is at work */
     struct cay_buf later;   /* written while the files were being read */
@@ -232,7 +234,7 @@ static void events_work(struct job *job)
         .after_seq = e->seen, .limit = BATCH, .tenant = own_tenant(e), .lifecycle_only = true};
     e->n = 0;
     e->full = false;
-    if (audit_query(e->dir, &query, add_event, e, NULL) < 0)
+    if (audit_query(e->dir, &query, add_event, e, &e->why) < 0)
         e->failed = true; /* a gap that nobody sees is worse than a stream that ends */
 }
 
@@ -253,6 +255,8 @@ static void events_done(struct job *job)
         events_free(e);
         return;
     }
+    if (e->over)
+        return;
     buf_add(&e->pending, e->batch.data, e->batch.size);
     e->batch.size = 0;
     e->more = e->n == BATCH || e->full;
@@ -261,6 +265,8 @@ static void events_done(struct job *job)
         buf_done(&e->later);
         e->live = true;
     }
+    if (e->why.code)
+        log_event(LOG_WARNING, "events cannot be read", "error", e->why.text);
     e->broken = e->broken || e->failed || buf_failed(&e->pending);
     request_wake(e->r);
 }
@@ -292,11 +298,25 @@ static ssize_t events_read(struct request *r, char *buffer, size_t size)
     }
     if (e->broken)
         return STREAM_BROKEN;
+    if (e->over)
+        return STREAM_END;
     if (e->more && !e->at_work)
         next_batch(e);
     if (e->at_work || e->follow)
         return STREAM_WAIT;
     return STREAM_END;
+}
+
+static void events_end(struct request *r, const struct cay_error *why)
+{
+    struct events *e = r->op;
+    journal_unlisten(&e->listener);
+    buf_str(&e->pending, "{\"type\":\"error\",\"error\":");
+    error_json(&e->pending, r, why);
+    buf_str(&e->pending, "}\n");
+    e->broken = e->broken || buf_failed(&e->pending);
+    e->over = true;
+    request_wake(r);
 }
 
 void events_get(struct request *r)
@@ -325,6 +345,7 @@ void events_get(struct request *r)
     r->op = e;
     r->drop = events_drop;
     r->read = events_read;
+    r->end = events_end;
     if (query.follow)
         journal_listen(r->d->journal, &e->listener);
     next_batch(e);

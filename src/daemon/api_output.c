@@ -129,12 +129,12 @@ static void put_end(struct output *o)
 static void fail(struct output *o, const struct cay_error *err);
 
 /* What is missing before `offset` is told before that comes. */
-static void put_gap(struct output *o, uint64_t offset)
+static void put_gap(struct output *o, uint64_t offset, uint64_t why)
 {
     autobuf struct cay_buf json = CAY_BUF(256);
     if (o->next == CAY_FROM_KEPT || offset <= o->next)
         return;
-    json_gap(&json, o->next, offset);
+    json_gap(&json, o->next, offset, (enum cay_code)why);
     o->offset = o->next;
     put_event(o, FRAME_GAP, &json);
     o->broken = o->form == FORM_BYTES;
@@ -156,7 +156,7 @@ static void next_saved(struct output *o)
         return;
     }
     if (event.kind == CAY_EVENT_GAP) {
-        put_gap(o, event.offset + event.size);
+        put_gap(o, event.offset + event.size, event.why);
         return;
     }
     o->next = event.offset + event.size;
@@ -204,6 +204,15 @@ static ssize_t output_read(struct request *r, char *buffer, size_t size)
     }
 }
 
+/* What is held of the keeper's message is asked for again, from where this stream ends. */
+static void output_end(struct request *r, const struct cay_error *why)
+{
+    struct output *o = r->op;
+    o->size = 0;
+    if (!o->over)
+        fail(o, why);
+}
+
 static void begin(struct output *o)
 {
     static const char *const types[] = {"application/x-ndjson", "application/vnd.cay.frames",
@@ -213,6 +222,7 @@ static void begin(struct output *o)
     o->replied = true;
     timer_clear(&o->r->d->loop, &o->silence);
     o->r->read = output_read;
+    o->r->end = output_end;
     o->r->piece = PIECE;
     reply_stream(o->r, MHD_HTTP_OK, types[o->form], UINT64_MAX);
 }
@@ -256,7 +266,7 @@ static void put_exit(struct output *o, const struct msg *msg)
 {
     autobuf struct cay_buf json = CAY_BUF(4096);
     const struct cay_exit e = msg_exit(msg);
-    put_gap(o, msg->offset);
+    put_gap(o, msg->offset, msg->code);
     o->offset = msg->offset;
     buf_str(&json, "{");
     json_str(&json, "type", "exit");
@@ -310,7 +320,7 @@ static void on_message(struct call *call, const struct msg *msg)
         put_started(o, msg);
         return;
     case MSG_OUTPUT:
-        put_gap(o, msg->offset);
+        put_gap(o, msg->offset, msg->code);
         o->next = msg->offset + msg->data.size;
         o->data = msg->data.data;
         o->size = msg->data.size;

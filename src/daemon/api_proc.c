@@ -73,6 +73,7 @@ void proc_start(struct request *r)
     struct start_query query = {0};
     struct exec_slot slot = {0};
     if (input_query(r, start_parameters, CAY_COUNT(start_parameters), &query, &err) < 0 ||
+        (query.follow && request_streams(r, NULL, &err) < 0) ||
         exec_body(r, true, &body, &err) < 0 || exec_permit(r, &body, true, &slot, &err) < 0) {
         reply_error(r, &err);
         return;

@@ -121,12 +121,50 @@ void sandbox_get(struct request *r)
 
 /* ---- orders: one question, one answer -------------------------------------------------------- */
 
+/* A keeper that does not understand even a stop, as it is of another version, is killed. */
+struct killing {
+    struct errand errand;
+    struct journal_actor actor;
+    enum audit_action action;
+};
+
+static void kill_work(struct errand *e)
+{
+    e->result = sandbox_kill_keeper(e->d->cay, e->id, &e->err);
+}
+
+static void kill_done(struct errand *e)
+{
+    const struct killing *killing = (struct killing *)e;
+    journal_note_for(&killing->actor, killing->action, NULL, e->result < 0 ? &e->err : NULL);
+    if (e->r && e->result < 0)
+        reply_error(e->r, &e->err);
+    else if (e->r)
+        reply_empty(e->r, MHD_HTTP_NO_CONTENT);
+}
+
+static void kill_instead(struct ask *ask)
+{
+    enum audit_action action = ask->action;
+    struct request *r = ask_release(ask);
+    struct killing *killing = errand_new(r, sizeof(*killing), 0, kill_work);
+    if (!killing)
+        return;
+    killing->action = action;
+    killing->errand.done = kill_done;
+    journal_actor(&killing->actor, r);
+    errand_go(&killing->errand, r);
+}
+
 /* Stopping what has ended already is what was asked for. */
 static bool forgive_ended(struct ask *ask, const struct cay_error *err)
 {
-    if (err->code != CAY_E_GONE)
+    if (err->code == CAY_E_GONE)
+        ask_done(ask, NULL);
+    else if (err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED)
+        kill_instead(ask);
+    else
         return false;
-    ask_done(ask, NULL);
     return true;
 }
 
@@ -252,13 +290,11 @@ static void done_stats(struct ask *ask, const struct msg *answer)
     autobuf struct cay_buf body = CAY_BUF(8192);
     struct request *r = ask->r;
     struct cay_stats stats;
-    if (answer->type != MSG_STATS || answer->data.size != sizeof(stats)) {
-        struct cay_error err;
-        cay_fail(&err, CAY_E_INTERNAL, "the keeper of '%s' gave no numbers", r->id);
+    struct cay_error err;
+    if (msg_stats(answer, &stats, &err) < 0) {
         reply_error(r, &err);
         return;
     }
-    memcpy(&stats, answer->data.data, sizeof(stats));
     buf_str(&body, "{");
     json_stats(&body, request_shown_id(r, r->id), &stats);
     buf_str(&body, "}\n");
@@ -432,9 +468,14 @@ void sandbox_get_spec(struct request *r)
     errand_go(&e->errand, r);
 }
 
+/* Between two looks whether creates are over that were there first. */
+#define DELETE_LOOK_US 5000
+
 struct removal {
     struct errand errand;
     struct journal_actor actor; /* it is written down also if the client does not wait */
+    struct timer timer;
+    uint64_t until_us;
     bool force;
 };
 
@@ -472,6 +513,21 @@ static void delete_done(struct errand *e)
         reply_empty(e->r, MHD_HTTP_NO_CONTENT);
 }
 
+/*
+ * What was asked for before must not come into being afterwards: of a create whose client went away
+ * nobody knows when it is done. New ones are refused meanwhile.
+ */
+static void on_delete_due(struct timer *timer)
+{
+    struct removal *removal = container_of(timer, struct removal, timer);
+    struct errand *e = &removal->errand;
+    uint64_t now = cay_now_us();
+    if (now < removal->until_us && create_at_work(e->d, e->id))
+        timer_set(&e->d->loop, timer, now + DELETE_LOOK_US);
+    else
+        errand_send(e);
+}
+
 void sandbox_delete(struct request *r)
 {
     struct cay_error err;
@@ -487,5 +543,8 @@ void sandbox_delete(struct request *r)
     }
     journal_actor(&removal->actor, r);
     roster_leaving(r->d->roster, r->id, true);
-    errand_go(&removal->errand, r);
+    removal->timer.fire = on_delete_due;
+    removal->until_us = cay_after_ms(SANDBOX_PATIENCE_MS);
+    errand_hold(&removal->errand, r);
+    on_delete_due(&removal->timer);
 }

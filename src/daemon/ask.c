@@ -109,6 +109,15 @@ void ask_go(struct ask *ask, const struct msg *request, uint64_t patience_ms)
     call_start(&ask->call, ask->r->d, ask->r->id, request, patience_ms, &ops, ask);
 }
 
+struct request *ask_release(struct ask *ask)
+{
+    struct request *r = ask->r;
+    r->op = NULL;
+    r->drop = NULL;
+    ask_free(ask);
+    return r;
+}
+
 void ask_done(struct ask *ask, const struct msg *msg)
 {
     (void)msg;

@@ -40,6 +40,8 @@ void *ask_new(struct request *r, size_t size, size_t max_out,
               void (*message)(struct ask *ask, const struct msg *msg));
 /* patience_ms 0: as long as it takes. */
 void ask_go(struct ask *ask, const struct msg *request, uint64_t patience_ms);
+/* The request without its question, which is freed: for a `forgive` that has another way. */
+struct request *ask_release(struct ask *ask);
 /* A `message` for questions whose answer is just "done": 204. */
 void ask_done(struct ask *ask, const struct msg *msg);
 

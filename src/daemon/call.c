@@ -38,8 +38,12 @@ static void lose(struct call *call, const struct cay_error *why)
     ops->lost(call, &err);
 }
 
+static void probe_free(struct probe *probe);
+
 static void close_call(struct call *call)
 {
+    probe_free(call->probe);
+    call->probe = NULL;
     loop_forget(&call->d->loop, &call->watch);
     timer_clear(&call->d->loop, &call->timer);
     buf_done(&call->out);
@@ -86,6 +90,7 @@ static void flush(struct call *call)
             break;
         }
         buf_eat(&call->out, (size_t)n);
+        call->heard_us = cay_now_us();
     }
     if (call->out.size == 0 && call->out.capacity > 4096)
         buf_done(&call->out);
@@ -116,10 +121,14 @@ static void deliver(struct call *call)
         if (popped == 0)
             return;
         if (popped < 0) {
+            if (!call->worker)
+                (void)sandbox_misheard(call->id, &err);
             lose(call, &err);
             return;
         }
-        timer_clear(&call->d->loop, &call->timer);
+        call->heard_us = cay_now_us();
+        if (call->patience_ms)
+            timer_clear(&call->d->loop, &call->timer);
         bool goes_on = tell(call, &msg);
         msg_done(&msg);
         if (!goes_on)
@@ -144,6 +153,73 @@ static void on_ready(struct watch *watch, uint32_t events)
         deliver(call);
 }
 
+/* ---- is it there? ---------------------------------------------------------------------------- */
+
+struct probe {
+    struct call call;
+    struct call *of;
+    uint64_t asked_us;
+};
+
+static void look_later(struct call *call)
+{
+    uint64_t from = call->paused ? cay_now_us() : call->heard_us;
+    timer_set(&call->d->loop, &call->timer, from + SANDBOX_CHECK_MS * UINT64_C(1000));
+}
+
+static void probe_free(struct probe *probe)
+{
+    if (!probe)
+        return;
+    call_end(&probe->call);
+    free(probe);
+}
+
+static void probe_over(struct probe *probe, const struct cay_error *err)
+{
+    struct call *call = probe->of;
+    struct cay_error why = err ? *err : (struct cay_error){0};
+    bool heard = call->heard_us > probe->asked_us;
+    call->probe = NULL;
+    probe_free(probe);
+    /* Everything else, and what came meanwhile, is told by the call itself. */
+    if (why.code == CAY_E_UNAVAILABLE && !heard) {
+        lose(call, &why);
+        return;
+    }
+    call->heard_us = cay_now_us();
+    look_later(call);
+}
+
+static void probe_message(struct call *call, const struct msg *msg)
+{
+    (void)msg;
+    probe_over(call->data, NULL);
+}
+
+static void probe_lost(struct call *call, const struct cay_error *err)
+{
+    probe_over(call->data, err);
+}
+
+static const struct call_ops probe_ops = {.message = probe_message, .lost = probe_lost};
+
+/* A process that prints nothing, or does not read, says nothing about its keeper. */
+static void look(struct call *call)
+{
+    bool silent = cay_now_us() - call->heard_us >= SANDBOX_CHECK_MS * UINT64_C(1000);
+    if (silent && !call->paused)
+        call->probe = calloc(1, sizeof(*call->probe));
+    if (!call->probe) {
+        look_later(call);
+        return;
+    }
+    call->probe->of = call;
+    call->probe->asked_us = cay_now_us();
+    call_start(&call->probe->call, call->d, call->id, &(struct msg){.type = OP_INFO},
+               SANDBOX_ANSWER_MS, &probe_ops, call->probe);
+}
+
 static void on_timer(struct timer *timer);
 
 static void prepare(struct call *call, struct daemon *d, const char *id, const struct call_ops *ops,
@@ -162,9 +238,12 @@ static void begin(struct call *call, int sock)
     chan_init(&call->chan, sock);
     call->chan.read_max = call->read_max;
     call->open = true;
+    call->heard_us = cay_now_us();
     flush(call);
     if (call->patience_ms)
         timer_set(&call->d->loop, &call->timer, cay_after_ms(call->patience_ms));
+    else if (!call->worker)
+        look_later(call);
 }
 
 static void dial(struct call *call)
@@ -184,7 +263,9 @@ static void dial(struct call *call)
 static void on_timer(struct timer *timer)
 {
     struct call *call = container_of(timer, struct call, timer);
-    if (call->open) {
+    if (call->open && !call->patience_ms) {
+        look(call);
+    } else if (call->open) {
         cay_fail(&call->lost, CAY_E_UNAVAILABLE,
                  "the keeper of sandbox '%s' does not answer; removing it by force ends it",
                  call->id);

@@ -29,8 +29,10 @@ struct call {
     struct chan chan;
     struct cay_buf out;    /* encoded, not yet sent: one message at most */
     struct cay_error lost; /* why it could not be made; told by a turn of the loop */
-    struct timer timer;    /* patience, the next try to connect, or to tell `lost` */
+    struct timer timer;    /* patience, the next look, the next try to connect, or to tell `lost` */
     uint64_t patience_ms, retry_until_us;
+    uint64_t heard_us;   /* when the keeper last said or took something */
+    struct probe *probe; /* it is being asked whether it lives */
     size_t read_max;
     char id[CAY_MAX_ID];
     bool open, paused, worker;
@@ -40,7 +42,8 @@ struct call {
 
 /*
  * Sends `request` to the keeper of `id`. Never fails at once: whatever is wrong comes as `lost`,
- * from the loop. patience_ms: how long the first answer may take; 0: for ever.
+ * from the loop. patience_ms: how long the first answer may take; 0: for ever, but a keeper that is
+ * silent for long is asked whether it lives, and is lost if it does not answer that.
  */
 void call_start(struct call *call, struct daemon *d, const char *id, const struct msg *request,
                 uint64_t patience_ms, const struct call_ops *ops, void *data);

@@ -124,9 +124,17 @@ static ssize_t on_read(struct request *r, char *buffer, size_t size)
     return (ssize_t)n;
 }
 
+static void on_end(struct request *r, const struct cay_error *why)
+{
+    struct channel *ch = r->op;
+    if (!ch->end)
+        fail(ch, why);
+}
+
 void channel_stream(struct channel *ch, unsigned status, const char *type, uint64_t size)
 {
     ch->r->read = on_read;
+    ch->r->end = on_end;
     reply_stream(ch->r, status, type, size);
 }
 

@@ -38,6 +38,13 @@ struct roster;
 struct journal;
 struct tokens;
 struct operator_policy;
+struct creating;
+
+/* What is no request any more, and wants to know that the daemon ends. */
+struct ending {
+    struct ending *next, **link;
+    void (*end)(struct ending *ending, const struct cay_error *why); /* may free it */
+};
 
 enum daemon_phase {
     DAEMON_STARTING, /* not ready yet */
@@ -59,6 +66,8 @@ struct daemon {
     struct journal *journal;
     struct tokens *tokens;
     struct operator_policy *policy;
+    struct ending *endings;
+    struct creating *creating; /* api_create.c: creates at work, whether or not somebody waits */
     struct metrics metrics;
     enum daemon_phase phase;
     unsigned large_bodies; /* on their way (admit.c) */

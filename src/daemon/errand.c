@@ -57,12 +57,22 @@ void *errand_new(struct request *r, size_t size, size_t max_out,
     return errand;
 }
 
-void errand_go(struct errand *errand, struct request *r)
+void errand_hold(struct errand *errand, struct request *r)
 {
     errand->arena = r->arena;
     r->arena = (struct opt_arena){0};
     errand->r = r;
     r->op = errand;
     r->drop = on_drop;
-    jobs_add(r->d->jobs, &errand->job);
+}
+
+void errand_send(struct errand *errand)
+{
+    jobs_add(errand->d->jobs, &errand->job);
+}
+
+void errand_go(struct errand *errand, struct request *r)
+{
+    errand_hold(errand, r);
+    errand_send(errand);
 }

@@ -30,6 +30,9 @@ void *errand_new(struct request *r, size_t size, size_t max_out,
                  void (*work)(struct errand *errand));
 /* Takes over what the request has allocated, and sends it off. */
 void errand_go(struct errand *errand, struct request *r);
+/* The same in two steps, for one that has to wait first. */
+void errand_hold(struct errand *errand, struct request *r);
+void errand_send(struct errand *errand);
 void errand_free(struct errand *errand);
 
 #endif

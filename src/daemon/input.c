@@ -243,6 +243,9 @@ int input_parse(const char *text, size_t size, bool zeros, json_t **out, struct 
         return cay_fail(err, CAY_E_INVALID, "the body is nested deeper than %d levels", MAX_DEPTH);
     size_t flags = JSON_REJECT_DUPLICATES | (zeros ? JSON_ALLOW_NUL : 0);
     json_t *body = json_loadb(text, size, flags, &why);
+    if (!body && json_error_code(&why) == json_error_null_character)
+        return cay_fail(err, CAY_E_INVALID,
+                        "an argument, name or other text must not contain NUL (\\u0000)");
     if (!body)
         return cay_fail(err, CAY_E_INVALID, "the body is not JSON: %.120s (line %d, column %d)",
                         why.text, why.line, why.column);

@@ -74,6 +74,10 @@ static int append(struct daemon *d, const struct audit_entry *entry, struct cay_
     if (before)
         log_event(LOG_INFO, "the audit log can be written again");
     d->metrics.audit_entries++;
+    /* What the files that go now told is kept, up to the entry before: whoever writes this one has
+     * yet to mark it as told. */
+    if (added.rotated && d->roster)
+        roster_save(d->roster, added.before);
     journal->last = added.seq;
     for (struct journal_listener *l = journal->listeners, *next; l; l = next) {
         next = l->next;
@@ -211,10 +215,15 @@ int journal_ready(struct daemon *d, bool removes, struct cay_error *err)
         .who = "engine",
         .action = AUDIT_RECOVERED,
         .detail = {.reason = "the log could not be written for a while"}};
+    struct cay_error why;
+    if (home_check(d->cay, err) < 0)
+        return cay_fail_context(err, "nothing is changed");
     if (!journal || !journal->audit)
         return 0;
-    if (audit_room(journal->audit, removes, err) < 0)
-        return cay_fail_context(err, "nothing is changed, as %s is full", journal->dir);
+    if (audit_room(journal->audit, removes, &why) < 0) {
+        cay_fail_context(&why, "nothing is changed in %s", journal->dir);
+        return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    }
     /* A removal on a full disk needs what room is left for itself. */
     if (!journal->failed || (removes && audit_room(journal->audit, false, NULL) < 0) ||
         append(d, &entry, err) == 0)

@@ -152,8 +152,8 @@ int known_save(struct known *known, const char *dir, uint64_t seq)
     buf_fmt(&text, "end %zu\n", known->n);
     if (at < 0 || buf_failed(&text))
         return -1;
-    autofd int fd =
-        openat(at, NAME ".new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    cay_remove_tree_at(at, NAME ".new"); /* what a crash left, or something that is not a file */
+    autofd int fd = openat(at, NAME ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || cay_write_all(fd, text.data, text.size) < 0)
         return -1;
     return renameat(at, NAME ".new", at, NAME);
@@ -200,7 +200,7 @@ static int read_log(struct known *known, const struct audit_store *store, size_t
     int got = 0, taken = 0;
     autofd int fd = audit_store_file(store, i);
     if (fd < 0)
-        return cay_fail_errno(err, errno, "cannot open the audit log");
+        return audit_store_unread(store, i, err);
     autoreader struct audit_reader reader;
     audit_reader_init(&reader, fd, 0);
     while (taken == 0 && (got = audit_reader_next(&reader, &raw)) == 1)
@@ -218,6 +218,12 @@ int known_load(struct known *known, const char *dir, uint64_t last_seq, bool *wh
     bool filed = load_file(known, dir, last_seq, &after);
     if (audit_store_open(dir, &store, err) < 0)
         return -1;
+    /* Entries between the file and what is left of the log: then the file says nothing. */
+    if (filed && after < last_seq && store.n > 0 && audit_store_first(&store, 0) > after + 1) {
+        clear(known);
+        after = 0;
+        filed = false;
+    }
     *whole = filed || last_seq == 0 || (store.n > 0 && audit_store_first(&store, 0) == 1);
     for (size_t i = 0; i < store.n; i++) {
         /* All of it is older than the next one's first. */

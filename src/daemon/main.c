@@ -114,17 +114,19 @@ static void on_drain(struct timer *timer)
 static void drain(struct daemon *d, bool upgrade)
 {
     if (d->phase == DAEMON_DRAINING) {
-        if (d->upgrade && !upgrade)
-            d->upgrade = false; /* told to end while it upgrades: it ends, after the same drain */
-        else
+        if (!d->upgrade || upgrade) {
             d->loop.stop = d->loop.stop || !upgrade; /* asked twice: at once */
+            return;
+        }
+        d->upgrade = false; /* SIGTERM while it upgrades: it ends, after the same drain */
+        server_quiesce(d->server, false);
         return;
     }
     log_event(LOG_INFO, upgrade ? "upgrading" : "draining");
     d->phase = DAEMON_DRAINING;
     d->upgrade = upgrade;
     d->drain_until_us = cay_after_ms(d->settings.drain_ms);
-    server_quiesce(d->server);
+    server_quiesce(d->server, upgrade);
     d->drain_timer.fire = on_drain;
     timer_set(&d->loop, &d->drain_timer, 0);
 }

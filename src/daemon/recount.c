@@ -48,6 +48,10 @@ static void answered(struct keeper_asked *one)
 static void on_process(struct call *call, const struct msg *msg)
 {
     struct keeper_asked *one = call->data;
+    struct cay_error err;
+    if (msg->type == MSG_ERROR) /* of another version, say */
+        log_event(LOG_WARNING, "its commands are not counted", "sandbox", one->id, "error",
+                  msg_to_error(msg, &err) < 0 ? err.text : "");
     if (msg->type != MSG_PROC)
         answered(one); /* the end of the list, or it cannot tell */
     else if (msg->flags & MSG_F_RUNNING)

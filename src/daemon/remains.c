@@ -9,7 +9,8 @@
  * lock on the state directory), so nobody is about to take a directory that was there before us,
  * and the time of grace that sandbox_life has for creators is not waited for. It would be in vain
  * if this daemon is stopped before. Later all of them, with that grace, again and again: a keeper
- * that still lives at the start may be killed afterwards.
+ * that still lives at the start may be killed afterwards. When the run directory was cleared, only
+ * cgroups tell of them: those are looked at once, at the start.
  */
 #include "daemon/remains.h"
 
@@ -71,6 +72,7 @@ static void first_look(struct job *job)
     struct remains *remains = container_of(job, struct remains, job);
     for (size_t i = 0; i < remains->n; i++)
         (void)sandbox_life(&remains->alone, remains->names[i], NULL);
+    sandbox_sweep_prepared(remains->d->cay);
 }
 
 static void looked(struct job *job)

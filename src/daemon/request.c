@@ -39,6 +39,7 @@ static void drop(struct request *r)
     r->read = NULL;
     r->write = NULL;
     r->finish = NULL;
+    r->end = NULL;
 }
 
 void request_wake(struct request *r)
@@ -191,8 +192,23 @@ static ssize_t on_read(void *cls, uint64_t at, char *buffer, size_t max)
     return n;
 }
 
+int request_streams(const struct request *r, const char *type, struct cay_error *err)
+{
+    /* Half of a JSON document is none, and is noticed. */
+    if (!r->old || strcmp(r->method, "HEAD") == 0 ||
+        (type && strcmp(type, "application/json") == 0))
+        return 0;
+    return cay_fail(err, CAY_E_UNSUPPORTED,
+                    "use HTTP/1.1: a stream that breaks off looks whole in HTTP/1.0");
+}
+
 void reply_stream(struct request *r, unsigned status, const char *type, uint64_t size)
 {
+    struct cay_error err;
+    if (size == UINT64_MAX && request_streams(r, type, &err) < 0) {
+        reply_error(r, &err);
+        return;
+    }
     struct MHD_Response *response =
         MHD_create_response_from_callback(size, r->piece ? r->piece : PIECE, on_read, r, NULL);
     if (type)
@@ -384,11 +400,11 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *mhd, const char
     (void)cls;
     (void)mhd;
     (void)url;
-    (void)version;
     if (!r)
         return MHD_NO;
     if (r->stage == REQUEST_NEW) {
         snprintf(r->method, sizeof(r->method), "%s", method);
+        r->old = strcasecmp(version, MHD_HTTP_VERSION_1_1) != 0;
         return let_in(r);
     }
     /* Woken: the target is fine, or it is not. */

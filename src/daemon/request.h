@@ -72,6 +72,7 @@ struct request {
     const struct route *route;
     size_t route_index;
     char method[12];
+    bool old;       /* HTTP/1.0: it cannot tell the end of a stream from one that broke off */
     char path[512]; /* decoded where that is harmless */
     struct identity who;
     bool is_operator;       /* sees every tenant's */
@@ -91,6 +92,8 @@ struct request {
     ssize_t (*read)(struct request *r, char *buffer, size_t size);
     ssize_t (*write)(struct request *r, const char *data, size_t size); /* taken; 0: not now */
     void (*finish)(struct request *r);
+    /* The daemon ends: the stream says why and comes to its end. NULL: it is cut. */
+    void (*end)(struct request *r, const struct cay_error *why);
     /* How an error is told, where that is not our own way (fronts/). */
     void (*explain)(struct request *r, const struct cay_error *err);
     char rule[96];               /* the operator's rule that refused it */
@@ -120,7 +123,8 @@ void reply_json(struct request *r, unsigned status, struct cay_buf *body);
 void reply_text(struct request *r, unsigned status, const char *type, struct cay_buf *body);
 void reply_empty(struct request *r, unsigned status);
 void reply_error(struct request *r, const struct cay_error *err);
-/* `size` UINT64_MAX: unknown (chunked). r->read gives the bytes. */
+/* `size` UINT64_MAX: unknown (chunked). r->read gives the bytes. Becomes an error where
+ * request_streams says so. */
 void reply_stream(struct request *r, unsigned status, const char *type, uint64_t size);
 /* The socket goes to `upgraded` after 101 with these headers. */
 void reply_upgrade(struct request *r, const char *protocol, const char *accept,
@@ -131,6 +135,11 @@ void reply_header(struct request *r, const char *name, const char *value);
 /* `read` or `write` said "not now": ask again. */
 void request_wake(struct request *r);
 
+/*
+ * -1: its client cannot be given a stream of unknown size and of this type. For handlers that
+ * change something before they answer with one; the others leave it to reply_stream.
+ */
+int request_streams(const struct request *r, const char *type, struct cay_error *err);
 /* A request header, or NULL. Borrowed. */
 const char *request_header(struct request *r, const char *name);
 /* True if the client would rather have this type than the default one. */

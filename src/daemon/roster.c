@@ -62,6 +62,7 @@ struct roster {
     struct timer look;
     size_t slice;
     bool rescan; /* a scan failed, and is to be done again */
+    bool ready;  /* all that is there is in it */
 };
 
 /* ---- tenants --------------------------------------------------------------------------------- */
@@ -228,7 +229,7 @@ static struct entry *add_found(struct roster *roster, const char *id)
     autospec struct spec spec = {0};
     autofd int dir = home_open(roster->d->cay->sandboxes, id);
     bool known = dir >= 0 && record_read_at(dir, "spec", &buf, NULL) == 0 &&
-                 spec_load(buf.data, buf.size, &spec, NULL) == 0;
+                 spec_read(buf.data, buf.size, &spec, NULL) == 0;
     return add(roster, id, known ? &spec.spec : NULL);
 }
 
@@ -813,11 +814,11 @@ static void scan_again(struct roster *roster)
     known_free(before.known);
 }
 
-static void save_known(struct roster *roster)
+void roster_save(struct roster *roster, uint64_t seq)
 {
     const char *dir = journal_dir(roster->d->journal);
-    struct known *known = dir ? known_now(roster) : NULL;
-    if (known && known_save(known, dir, journal_last(roster->d->journal)) < 0)
+    struct known *known = dir && roster->ready ? known_now(roster) : NULL;
+    if (known && known_save(known, dir, seq) < 0)
         log_event(LOG_WARNING, "cannot write what the audit log knows; the next start reads it",
                   "error", strerror(errno));
     known_free(known);
@@ -846,7 +847,8 @@ static int scan_first(struct roster *roster, struct cay_error *err)
     if (scanned < 0)
         return cay_fail_errno(err, eno, "cannot list the sandboxes in %s",
                               roster->d->cay->run_path);
-    save_known(roster);
+    roster->ready = true;
+    roster_save(roster, journal_last(roster->d->journal));
     return 0;
 }
 
@@ -890,7 +892,7 @@ void roster_close(struct roster *roster)
     if (!roster)
         return;
     int fd = roster->fd;
-    save_known(roster);
+    roster_save(roster, journal_last(roster->d->journal));
     loop_forget(&roster->d->loop, &roster->watch);
     timer_clear(&roster->d->loop, &roster->look);
     close_fd(&fd);

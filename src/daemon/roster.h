@@ -26,6 +26,8 @@ struct tenant {
 
 int roster_open(struct daemon *d, struct roster **out, struct cay_error *err);
 void roster_close(struct roster *roster);
+/* Notes for the next daemon what was told up to the entry `seq` of the log: see known.h. */
+void roster_save(struct roster *roster, uint64_t seq);
 /* Made on first use; NULL without memory. Lives as long as the roster. */
 struct tenant *roster_tenant(struct roster *roster, const char *name);
 /* The tenant in an id, copied into `out`; "" if it has none. */

@@ -32,6 +32,12 @@
 /* A second, for a socket that is about to be nobody's. */
 #define SERVED_TRIES 100
 #define SERVED_PAUSE_NS 10000000
+/* At the end: for what streams have to say. */
+#define LAST_WORDS_MS 500
+#define LAST_PAUSE_NS 1000000
+/* What was written to an upgraded connection over TLS passes through libmicrohttpd, which takes a
+ * few bytes at a time and does not say when all are gone. */
+#define TLS_TURNS 200
 /* Ticks between two looks whether tokens are still good. */
 #define TOKEN_TICKS 5
 
@@ -508,12 +514,19 @@ int server_open(struct daemon *d, struct server **out, struct cay_error *err)
     return 0;
 }
 
-void server_quiesce(struct server *server)
+void server_quiesce(struct server *server, bool successor)
 {
-    for (size_t i = 0; i < server->n; i++)
-        if (server->listeners[i].mhd && server->listeners[i].fd >= 0)
-            /* The socket is ours again, still listening: who comes waits in its backlog. */
-            MHD_quiesce_daemon(server->listeners[i].mhd);
+    for (size_t i = 0; i < server->n; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (!listener->mhd || listener->fd < 0)
+            continue;
+        MHD_run(listener->mhd); /* accepts what has connected already */
+        /* The socket is ours again, still listening: clients wait in its backlog for the successor.
+         * Without one they must be refused: to a client that means nothing was done, try again. */
+        MHD_quiesce_daemon(listener->mhd);
+        if (!successor)
+            close_fd(&listener->fd);
+    }
 }
 
 /* A connection that was just made, or just answered, may bring its next request any moment. */
@@ -537,11 +550,42 @@ size_t server_listeners(const struct server *server, int *fds, size_t max, char 
     return n;
 }
 
+/* Streams say why they end, to whoever reads: others are cut. */
+static void end_streams(struct server *server)
+{
+    struct cay_error why;
+    uint64_t until = cay_after_ms(LAST_WORDS_MS);
+    bool ending;
+    int turns = 0;
+    cay_fail(&why, CAY_E_UNAVAILABLE,
+             "the daemon ends; what runs in sandboxes goes on, and can be followed from where this "
+             "stream ends when a daemon serves again");
+    for (struct ending *e = server->d->endings, *next; e; e = next) {
+        next = e->next;
+        e->end(e, &why);
+        turns = server->cert ? TLS_TURNS : 0;
+    }
+    for (struct connection *c = server->connections; c; c = c->next)
+        if (c->request && c->request->streaming && c->request->end)
+            c->request->end(c->request, &why);
+    do {
+        ending = false;
+        for (size_t i = 0; i < server->n; i++)
+            if (server->listeners[i].mhd)
+                MHD_run(server->listeners[i].mhd);
+        for (struct connection *c = server->connections; c; c = c->next)
+            ending = ending || (c->request && c->request->streaming && c->request->end);
+        if (ending && turns <= 0)
+            nanosleep(&(struct timespec){.tv_nsec = LAST_PAUSE_NS}, NULL);
+    } while ((ending || turns-- > 0) && cay_now_us() < until);
+}
+
 void server_close(struct server *server)
 {
     if (!server)
         return;
     server->d->phase = DAEMON_CLOSING;
+    end_streams(server);
     /* libmicrohttpd must not be stopped with connections that sleep. */
     for (struct connection *c = server->connections; c; c = c->next) {
         if (c->request)

@@ -28,8 +28,8 @@ struct connection {
 int server_open(struct daemon *d, struct server **out, struct cay_error *err);
 /* Closes all connections; requests at work are dropped. */
 void server_close(struct server *server);
-/* No new connections; what runs goes on. */
-void server_quiesce(struct server *server);
+/* No new connections; what runs goes on. `successor`: it will accept those that come meanwhile. */
+void server_quiesce(struct server *server, bool successor);
 /* A request is at work, or one may be on its way. */
 bool server_busy(const struct server *server);
 /* The listening sockets, for who comes after us, and the path of the one that is ours to remove in

@@ -37,6 +37,7 @@
 
 struct terminal {
     struct daemon *d;
+    struct ending ending;
     struct call call;
     struct MHD_UpgradeResponseHandle *handle;
     struct watch watch;
@@ -60,6 +61,9 @@ static void terminal_free(struct terminal *t)
     ws_in_done(&t->in);
     buf_done(&t->out);
     buf_done(&t->read);
+    *t->ending.link = t->ending.next;
+    if (t->ending.next)
+        t->ending.next->link = t->ending.link;
     t->d->metrics.streams--;
     MHD_upgrade_action(t->handle, MHD_UPGRADE_ACTION_CLOSE);
     free(t);
@@ -127,7 +131,7 @@ static void tell_exit(struct terminal *t, const struct msg *msg)
     close_with(t, WS_NORMAL, "");
 }
 
-static void tell_error(struct terminal *t, const struct cay_error *err)
+static void tell_error(struct terminal *t, const struct cay_error *err, unsigned code)
 {
     autobuf struct cay_buf json = CAY_BUF(4096);
     buf_str(&json, "{");
@@ -138,16 +142,17 @@ static void tell_error(struct terminal *t, const struct cay_error *err)
     json_str(&json, "message", err->text);
     buf_str(&json, "}}");
     tell(t, &json);
-    close_with(t, WS_NORMAL, "");
+    close_with(t, code, "");
 }
 
 /* Bytes that are missing before `offset`. */
-static void tell_gap(struct terminal *t, uint64_t offset)
+static void tell_gap(struct terminal *t, const struct msg *msg)
 {
+    uint64_t offset = msg->offset;
     autobuf struct cay_buf json = CAY_BUF(256);
     if (t->from == CAY_FROM_KEPT || offset <= t->from)
         return;
-    json_gap(&json, t->from, offset);
+    json_gap(&json, t->from, offset, (enum cay_code)msg->code);
     tell(t, &json);
 }
 
@@ -157,7 +162,7 @@ static void on_message(struct call *call, const struct msg *msg)
     struct cay_error err;
     switch (msg->type) {
     case MSG_OUTPUT:
-        tell_gap(t, msg->offset);
+        tell_gap(t, msg);
         t->from = msg->offset + msg->data.size;
         ws_out(&t->out, WS_OP_BINARY, msg->data.data, msg->data.size, NULL);
         /* The next one is read when this one is gone. */
@@ -165,19 +170,19 @@ static void on_message(struct call *call, const struct msg *msg)
             call_pause(call);
         return;
     case MSG_EXIT:
-        tell_gap(t, msg->offset);
+        tell_gap(t, msg);
         tell_exit(t, msg);
         return;
     default:
         msg_to_error(msg, &err);
     }
-    tell_error(t, &err);
+    tell_error(t, &err, WS_NORMAL);
 }
 
 static void on_lost(struct call *call, const struct cay_error *err)
 {
     struct cay_error why = *err;
-    tell_error(call->data, &why);
+    tell_error(call->data, &why, WS_NORMAL);
 }
 
 static bool understand(struct terminal *t);
@@ -294,6 +299,13 @@ static void on_ping(struct timer *timer)
     flush(t);
 }
 
+static void on_end(struct ending *ending, const struct cay_error *why)
+{
+    struct terminal *t = container_of(ending, struct terminal, ending);
+    if (!t->closing)
+        tell_error(t, why, WS_GOING_AWAY);
+}
+
 /* ---- the handshake --------------------------------------------------------------------------- */
 
 static void on_upgraded(void *cls, struct MHD_Connection *mhd, void *state, const char *extra,
@@ -311,6 +323,10 @@ static void on_upgraded(void *cls, struct MHD_Connection *mhd, void *state, cons
     /* libmicrohttpd has turned it off, and sends what goes over TLS in small pieces. */
     setsockopt(r->c->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     t->d->metrics.streams++;
+    t->ending = (struct ending){t->d->endings, &t->d->endings, on_end};
+    if (t->ending.next)
+        t->ending.next->link = &t->ending.next;
+    t->d->endings = &t->ending;
     buf_add(&t->read, extra, extra_size);
     const struct msg request = {.type = OP_ATTACH,
                                 .pid = t->pid,

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "init/account.h"
 #include "init/init.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -97,25 +98,37 @@ static int serve_one(struct worker *worker, struct msg *msg, struct cay_error *e
             msg->path = ".";
         return ops[i].run(worker, msg, err);
     }
-    return cay_fail(err, CAY_E_INVALID, "the file worker does not know request %u", msg->type);
+    return cay_fail(err, CAY_E_UNSUPPORTED,
+                    "the file worker is " WIRE_WHO " and does not know request %u",
+                    (unsigned)msg->type);
+}
+
+static int answer(struct worker *worker, const struct cay_error *why)
+{
+    struct msg msg = {.type = MSG_OK};
+    if (why)
+        msg = (struct msg){.type = MSG_ERROR,
+                           .code = (uint64_t)why->code,
+                           .sys_errno = (uint64_t)why->sys_errno,
+                           .text = why->text};
+    return fs_send(worker, &msg, NULL) < 0 ? -1 : fs_flush(worker, NULL);
 }
 
 static void serve(struct worker *worker)
 {
     for (;;) {
         struct cay_error err = {0};
-        struct msg msg, answer = {.type = MSG_OK};
-        if (chan_recv(&worker->chan, &msg, &err) <= 0)
+        struct msg msg;
+        int got = chan_recv(&worker->chan, &msg, &err);
+        if (got < 0) /* a newer version must learn what was not understood */
+            answer(worker, &err);
+        if (got <= 0)
             return;
         bool leftover = msg.type == FS_DATA || msg.type == FS_END;
         worker->tag = msg.tag;
-        if (!leftover && serve_one(worker, &msg, &err) < 0)
-            answer = (struct msg){.type = MSG_ERROR,
-                                  .code = (uint64_t)err.code,
-                                  .sys_errno = (uint64_t)err.sys_errno,
-                                  .text = err.text};
+        bool failed = !leftover && serve_one(worker, &msg, &err) < 0;
         msg_done(&msg);
-        if (!leftover && (fs_send(worker, &answer, NULL) < 0 || fs_flush(worker, NULL) < 0))
+        if (!leftover && answer(worker, failed ? &err : NULL) < 0)
             return;
         /* Between requests a worker holds nothing. */
         buf_done(&worker->out);

@@ -450,7 +450,7 @@ bool cgroup_left(const char *id)
     return left;
 }
 
-int cgroup_sweep(const char *id, struct cay_error *err)
+static int sweep(const char *id, bool unused, struct cay_error *err)
 {
     struct cgroup_host host;
     struct cgroup cg = {0};
@@ -464,12 +464,27 @@ int cgroup_sweep(const char *id, struct cay_error *err)
     strcpy(cg.id, id);
     cg.kind = host.kind;
     int result = open_left(&cg, &host);
+    if (result == 0 && unused && cg.dir[CGROUP_UNIFIED] >= 0 &&
+        cgroup_wait_event(&cg, "populated 0", 0) < 0) {
+        errno = EBUSY;
+        result = -1;
+    }
     if (result == 0)
         result = cgroup_remove(&cg);
     if (result < 0)
         cay_fail_errno(err, errno, "cannot remove the control groups of %s", id);
     cgroup_done(&cg);
     return result;
+}
+
+int cgroup_sweep(const char *id, struct cay_error *err)
+{
+    return sweep(id, false, err);
+}
+
+int cgroup_sweep_unused(const char *id, struct cay_error *err)
+{
+    return sweep(id, true, err);
 }
 
 struct list_call {

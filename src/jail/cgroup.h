@@ -160,6 +160,7 @@ int cgroup_remove(struct cgroup *cg);
 /* By name alone. Nothing to remove is success. */
 bool cgroup_left(const char *id); /* is there one? True also if that cannot be told */
 int cgroup_sweep(const char *id, struct cay_error *err);
+int cgroup_sweep_unused(const char *id, struct cay_error *err); /* only if no process is in it */
 /* Calls `each` for every directory of BASE, perhaps several times for one id; non-zero ends the
  * walk. */
 int cgroup_list(int (*each)(const char *id, void *data), void *data);

@@ -8,6 +8,7 @@
 #include "base/sock.h"
 #include "base/util.h"
 #include "keeper/keeper.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -117,15 +118,33 @@ void client_leave(struct client *client)
     client->proc = NULL;
 }
 
-/* A stream has followed to where the output ended; who only waited is told where it is now. */
-static void tell_exit(struct client *client, const struct proc *proc, uint64_t end, bool truncated)
+/* Why bytes from `offset` on are not kept. */
+static uint64_t why_missing(const struct spool *spool, uint64_t offset)
 {
-    const struct msg msg = {
+    if (offset >= spool->start)
+        return CAY_OK;
+    return offset < spool->unstored ? CAY_E_NO_SPACE : CAY_E_LIMIT;
+}
+
+/* Adds to the last message of a stream how much of either stream there was up to `offset`. */
+static void add_totals(struct msg *msg, const struct spool *spool, uint64_t offset)
+{
+    uint64_t at = CAY_MAX(offset, spool->start);
+    msg->end = spool_errors(spool, at);
+    msg->size = at - msg->end;
+}
+
+/* A stream has followed to where the output ended; who only waited is told where it is now. */
+static void tell_exit(struct client *client, const struct proc *proc, uint64_t end, bool truncated,
+                      uint64_t missing)
+{
+    struct msg msg = {
         .type = MSG_EXIT,
         .tag = client->tag,
         .pid = (uint64_t)proc->pid,
         .offset = end,
         .number = proc->spool.start,
+        .code = missing,
         .exit_code = (uint64_t)proc->exit_code,
         .signal = (uint64_t)proc->signal,
         .flags = (proc->timed_out ? MSG_F_TIMED_OUT : 0) | (proc->oom ? MSG_F_OOM : 0) |
@@ -135,12 +154,13 @@ static void tell_exit(struct client *client, const struct proc *proc, uint64_t e
         .peak_memory = proc->peak_memory,
         .text = proc->why,
     };
+    add_totals(&msg, &proc->spool, end);
     client_send(client, &msg, -1);
 }
 
 void client_exit(struct client *client, const struct proc *proc)
 {
-    tell_exit(client, proc, proc->spool.end, proc->spool.start > 0);
+    tell_exit(client, proc, proc->spool.end, proc->spool.start > 0, CAY_OK);
 }
 
 /* The host's disk does not give back what was kept: an error, and not a stream that never ends. */
@@ -158,6 +178,8 @@ static bool send_output(struct client *client, const struct spool *spool)
     char chunk[CAY_MAX_DATA];
     int stream;
     uint64_t most = client->piece ? CAY_MIN(client->piece, sizeof(chunk)) : sizeof(chunk);
+    uint64_t missing = why_missing(spool, client->fresh ? 0 : client->offset);
+    client->missing = missing ? missing : client->missing;
     client->gap = client->gap || client->offset < spool->start;
     client->offset = CAY_MAX(client->offset, spool->start);
     if (client->offset >= client->until)
@@ -168,15 +190,20 @@ static bool send_output(struct client *client, const struct spool *spool)
         fail_read(client);
     if (n == 0)
         return false;
+    uint64_t errors = spool_errors(spool, client->offset);
     const struct msg msg = {
         .type = MSG_OUTPUT,
         .tag = client->tag,
         .pid = client->proc ? (uint64_t)client->proc->pid : 0,
         .stream = (uint64_t)stream,
         .offset = client->offset,
+        .number = stream == 2 ? errors : client->offset - errors,
+        .code = client->missing,
         .data = {chunk, n},
     };
     client->offset += n;
+    client->missing = CAY_OK;
+    client->fresh = false;
     client_send(client, &msg, -1);
     return true;
 }
@@ -189,6 +216,8 @@ void client_stream(struct client *client, struct proc *proc, uint64_t offset, bo
     client->follow = follow;
     client->offset = offset == UINT64_MAX ? spool->start : offset;
     client->gap = false;
+    client->missing = CAY_OK;
+    client->fresh = offset == UINT64_MAX;
     if (proc && follow)
         flow_met(proc);
     client->until = !follow || (proc && proc->state == PROC_ENDED) ? spool->end : UINT64_MAX;
@@ -206,10 +235,13 @@ void client_pump(struct client *client)
     if (client->out.size || client->offset < client->until || client->mode != CLIENT_STREAM)
         return;
     client_leave(client);
-    if (proc && proc->state == PROC_ENDED)
-        tell_exit(client, proc, client->until, client->gap);
-    else
-        client_send(client, &(struct msg){.type = MSG_OK, .tag = client->tag}, -1);
+    if (proc && proc->state == PROC_ENDED) {
+        tell_exit(client, proc, client->until, client->gap, client->missing);
+        return;
+    }
+    struct msg msg = {.type = MSG_OK, .tag = client->tag};
+    add_totals(&msg, spool, client->until);
+    client_send(client, &msg, -1);
 }
 
 void clients_of(struct keeper *k, struct proc *proc)
@@ -230,6 +262,9 @@ void client_serve(struct client *client)
         if (popped == 0)
             return;
         if (popped < 0) {
+            if (err.code == CAY_E_VERSION) /* the caller adds who it is: see msg_to_error */
+                cay_fail(&err, CAY_E_VERSION, "the keeper of sandbox '%s' is " WIRE_WHO,
+                         client->keeper->id);
             client_fail(client, &err);
             shutdown(client->chan.sock, SHUT_RDWR);
             return;
@@ -400,10 +435,14 @@ static bool is_owed(const struct client *client)
 
 void clients_over(struct keeper *k)
 {
+    bool owed = false;
     for (struct client *c = k->clients; c; c = c->next) {
+        /* A log has its end now, and its readers get an answer: without one they cannot tell the
+         * end from a keeper that was killed. */
+        if (c->mode == CLIENT_STREAM && !c->proc)
+            c->until = CAY_MIN(c->until, k->log.end);
         client_pump(c);
-        if (is_owed(c))
-            return;
+        owed = owed || is_owed(c);
     }
-    k->loop.stop = true;
+    k->loop.stop = !owed;
 }

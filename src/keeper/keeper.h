@@ -86,7 +86,7 @@ struct proc {
     uint64_t lease_us, lease_left_us; /* left: when the sandbox was paused */
     bool lease_alone;                 /* nobody stayed with it when it was looked at */
     struct timer lease_timer;
-    uint64_t in_total; /* bytes of standard input that were taken */
+    uint64_t in_next; /* offset behind the input that was taken with one */
 };
 
 enum client_mode {
@@ -108,11 +108,13 @@ struct client {
     bool creator, detach, follow, held;
     bool again;         /* its last message is to be handled again when it is not held any more */
     bool gap;           /* STREAM: bytes that it asked for were dropped before it got them */
+    bool fresh;         /* STREAM: it began with the oldest that is kept, and got nothing yet */
     bool aloof;         /* WAIT: holds no lease */
     struct proc *proc;  /* STREAM, WAIT, and STARTING of a known key; NULL in STREAM: the log */
     struct proc *feeds; /* held: until this one has taken its input */
     uint64_t offset;    /* STREAM: next byte to send */
     uint64_t until;     /* STREAM: EXIT comes here; UINT64_MAX while the process runs */
+    uint64_t missing;   /* STREAM: the code of why, to be told with what comes next */
     uint64_t stall_ms;  /* STREAM: it may take nothing, and hold the process back, for this long */
     uint64_t progress_us; /* STREAM: when it last took something */
     uint64_t piece;       /* STREAM: bytes of one frame at most; 0: CAY_MAX_DATA */
@@ -209,6 +211,9 @@ void bind_handle(struct client *client, const struct msg *msg);
 int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
               struct cay_error *err);
 void link_start(struct keeper *k, int sock); /* borrowed: jail.sock owns it once the jail is up */
+/* Waits for init's first frame. If it does not come, init is dead and reaped. */
+int link_await(struct keeper *k, struct cay_error *err);
+void link_resume(struct keeper *k); /* what came along with that frame is handled */
 
 /* proc.c */
 int proc_start(struct keeper *k, const struct msg *request, struct client *client,

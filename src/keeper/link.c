@@ -7,13 +7,16 @@
 #include "base/err.h"
 #include "base/sock.h"
 #include "base/util.h"
+#include "jail/sys.h"
 #include "keeper/keeper.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 
 /* An init that does not read for this long is frozen or hostile. */
 #define PATIENCE_MS 1000
@@ -22,6 +25,8 @@
 /* The kernel has no memory for what init says: look again this often, this many times. */
 #define ERROR_MS 50
 #define MAX_ERRORS 200
+/* From init's exec to its first frame; it takes a fraction of a millisecond. */
+#define READY_MS 30000
 /* Unix98 terminals: masters are /dev/ptmx (5:2). */
 #define PTMX_MAJOR 5
 #define PTMX_MINOR 2
@@ -127,22 +132,29 @@ static void on_message(struct keeper *k, const struct msg *msg)
         on_answer(k, msg);
         return;
     default:
-        return; /* INIT_READY, and what a hostile init makes up */
+        return; /* what a hostile init makes up */
     }
+}
+
+/* Hands on what was read; what chan_pop says at the end of it. */
+static int take_messages(struct keeper *k)
+{
+    struct msg msg;
+    struct cay_error err;
+    int popped;
+    while ((popped = chan_pop(&k->init, &msg, &err)) > 0) {
+        on_message(k, &msg);
+        msg_done(&msg);
+    }
+    return popped;
 }
 
 static void on_init(struct watch *watch, uint32_t events)
 {
     struct keeper *k = container_of(watch, struct keeper, init_watch);
-    struct msg msg;
-    struct cay_error err;
-    int popped = 0;
     (void)events;
     ssize_t n = chan_fill(&k->init);
-    while (n > 0 && (popped = chan_pop(&k->init, &msg, &err)) > 0) {
-        on_message(k, &msg);
-        msg_done(&msg);
-    }
+    int popped = n > 0 ? take_messages(k) : 0;
     if (n > 0)
         k->link_errors = 0;
     if ((n > 0 && popped == 0) || (n < 0 && errno == EAGAIN))
@@ -176,4 +188,49 @@ void link_start(struct keeper *k, int sock)
     k->init_watch = (struct watch){.fd = -1, .ready = on_init};
     k->link_timer.fire = on_link_timer;
     loop_watch(&k->loop, &k->init_watch, sock, EPOLLIN);
+}
+
+/* 1: its first frame came; 0: it ended; -1: neither, or it was another frame. */
+static int read_ready(struct keeper *k)
+{
+    automsg struct msg msg = {0};
+    struct pollfd p = {.fd = k->init.sock, .events = POLLIN};
+    for (int popped = 0; popped == 0;) {
+        int ready = poll(&p, 1, READY_MS);
+        if (ready < 0 && errno == EINTR)
+            continue;
+        ssize_t n = ready > 0 ? chan_fill(&k->init) : -1;
+        if (ready > 0 && n < 0 && (errno == EAGAIN || errno == ENOMEM || errno == ENOBUFS))
+            continue;
+        if (n <= 0)
+            return n == 0 || errno == ECONNRESET ? 0 : -1;
+        popped = chan_pop(&k->init, &msg, NULL);
+        if (popped < 0)
+            return -1;
+    }
+    return msg.type == INIT_READY ? 1 : -1;
+}
+
+int link_await(struct keeper *k, struct cay_error *err)
+{
+    int status = 0, ready = read_ready(k);
+    if (ready > 0)
+        return 0;
+    sys_pidfd_kill(k->jail.pidfd, SIGKILL);
+    while (waitpid(k->jail.pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (ready < 0)
+        return cay_fail(err, CAY_E_UNAVAILABLE, "the sandbox's init did not get up: no answer");
+    if (WIFEXITED(status))
+        return cay_fail(err, CAY_E_INTERNAL, "the sandbox's init did not get up: exit code %d",
+                        WEXITSTATUS(status));
+    return cay_fail(err, CAY_E_INTERNAL, "the sandbox's init did not get up: killed by signal %d%s",
+                    WTERMSIG(status),
+                    cgroup_oom_kills(&k->cgroup) ? ", as it ran out of memory" : "");
+}
+
+void link_resume(struct keeper *k)
+{
+    if (take_messages(k) < 0)
+        life_end(k, CAY_STATE_EXITED, "init sent a malformed frame", 0);
 }

@@ -2,14 +2,15 @@
 /*
  * cay-keeper ID: started by libcay (src/sandbox/create.c) with descriptor 3 = the creator's
  * connection. Takes the spec and the locked status file from the creator, makes the sandbox,
- * answers READY, and keeps it until its end. A prepared one (OP_PREPARE) waits, when it is ready,
- * for the sandbox that it is to be. It has no standard streams, no working directory on
- * anybody's file system and no parent that waits for it.
+ * answers READY when init is up, and keeps it until its end. A prepared one (OP_PREPARE) waits,
+ * when it is ready, for the sandbox that it is to be. It has no standard streams, no working
+ * directory on anybody's file system and no parent that waits for it.
  */
 #include "base/err.h"
 #include "base/util.h"
 #include "jail/sys.h"
 #include "keeper/keeper.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -23,13 +24,32 @@
 /* No turn of the loop takes a tenth of this. */
 #define WATCHDOG_S 30
 
-/* Three pipes for each command: the caller's own soft limit says nothing about what we need. */
-static void raise_file_limit(void)
+/*
+ * What a sandbox can do must not depend on the shell that it was made from: the caller's soft
+ * limits become its hard ones, for us (three pipes for each command) and for all that runs in it.
+ * Hard limits are the operator's. The stack keeps a size: programs take it for that of their
+ * threads.
+ */
+static const struct {
+    int resource;
+    rlim_t soft;
+} limits[] = {
+    {RLIMIT_NOFILE, RLIM_INFINITY}, {RLIMIT_AS, RLIM_INFINITY},    {RLIMIT_DATA, RLIM_INFINITY},
+    {RLIMIT_FSIZE, RLIM_INFINITY},  {RLIMIT_CPU, RLIM_INFINITY},   {RLIMIT_RSS, RLIM_INFINITY},
+    {RLIMIT_NPROC, RLIM_INFINITY},  {RLIMIT_LOCKS, RLIM_INFINITY}, {RLIMIT_STACK, 8u << 20},
+};
+
+static void raise_limits(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
+    for (size_t i = 0; i < CAY_COUNT(limits); i++) {
+        if (getrlimit(limits[i].resource, &limit) < 0)
+            continue;
+        rlim_t soft = CAY_MIN(limits[i].soft, limit.rlim_max);
+        if (soft == limit.rlim_cur)
+            continue;
+        limit.rlim_cur = soft;
+        setrlimit(limits[i].resource, &limit);
     }
 }
 
@@ -54,7 +74,7 @@ static int detach_from_caller(void)
     signal(SIGALRM, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    raise_file_limit();
+    raise_limits();
     umask(022); /* init must be able to enter its cgroups; our own files say their modes */
     return 0;
 }
@@ -84,6 +104,9 @@ static int take_spec(struct keeper *k, struct chan *creator, struct cay_error *e
 {
     automsg struct msg msg = {0};
     int got = chan_recv(creator, &msg, err);
+    if (got < 0 && err->code == CAY_E_VERSION)
+        return cay_fail(err, CAY_E_VERSION, "the keeper that was started for '%s' is " WIRE_WHO,
+                        k->id);
     if (got <= 0 || (msg.type != OP_CREATE && msg.type != OP_PREPARE))
         return got < 0 ? -1 : cay_fail(err, CAY_E_INVALID, "the creator went away");
     k->status_fd = chan_take_fd(creator);
@@ -116,7 +139,7 @@ static int make(struct keeper *k, struct chan *creator, struct cay_error *err)
     if (life_write(k) < 0)
         return cay_fail_errno(err, errno, "cannot write the sandbox's status");
     spool_init(&k->log, CAY_MAX_LOG);
-    if (keeper_setup(k, err) < 0) {
+    if (keeper_setup(k, err) < 0 || link_await(k, err) < 0) {
         /* The record first: once the run directory is gone, the id is anybody's. */
         if (!k->spec.spec.ephemeral)
             cay_remove_tree_at(k->cay.sandboxes, k->id);
@@ -156,6 +179,7 @@ int main(int argc, char **argv)
     else
         life_up(k);
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+    link_resume(k);
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)
         group_prepare(k);

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "jail/sys.h"
 #include "keeper/keeper.h"
+#include "wire/version.h"
 
 #include <signal.h>
 #include <string.h>
@@ -116,7 +117,10 @@ static void op_attach(struct client *client, const struct msg *msg)
         return;
     client->piece = msg->size;
     client->stall_ms = stall_limit(msg);
-    client_stream(client, proc, msg->offset, msg->flags & MSG_F_FOLLOW);
+    uint64_t from = proc && (msg->flags & MSG_F_STREAMS)
+                        ? spool_find(&proc->spool, msg->number, msg->end)
+                        : msg->offset;
+    client_stream(client, proc, from, msg->flags & MSG_F_FOLLOW);
     client_pump(client);
     flow_check(client->keeper, proc);
 }
@@ -130,13 +134,14 @@ static const char *no_input(const struct proc *proc)
                                         : NULL;
 }
 
-/* Input at an offset may be sent again by who does not know what has arrived: only what is new. */
+/* Input at an offset may be sent again by a client that does not know what has arrived: only what
+ * is new. Input without one does not count, so that two can share a terminal. */
 static struct wire_bytes unseen_input(const struct proc *proc, const struct msg *msg)
 {
     struct wire_bytes data = msg->data;
-    if (!data.size || !(msg->flags & MSG_F_AT) || msg->offset >= proc->in_total)
+    if (!data.size || !(msg->flags & MSG_F_AT) || msg->offset >= proc->in_next)
         return data;
-    size_t skip = (size_t)CAY_MIN(proc->in_total - msg->offset, data.size);
+    size_t skip = (size_t)CAY_MIN(proc->in_next - msg->offset, data.size);
     return (struct wire_bytes){data.data + skip, data.size - skip};
 }
 
@@ -167,7 +172,8 @@ static void op_stdin(struct client *client, const struct msg *msg)
             shutdown(client->chan.sock, SHUT_RD);
         return;
     }
-    proc->in_total += data.size;
+    if (msg->flags & MSG_F_AT)
+        proc->in_next = CAY_MAX(proc->in_next, msg->offset + msg->data.size);
     if (!stream && client->mode == CLIENT_IDLE && msg->tag)
         send_ok(client);
 }
@@ -456,6 +462,9 @@ void ops_handle(struct client *client, const struct msg *msg)
             ops[i].handle(client, msg);
         return;
     }
-    refuse(client, CAY_E_UNSUPPORTED,
-           "this keeper does not know that request (it is of another version)");
+    struct cay_error err;
+    cay_fail(&err, CAY_E_UNSUPPORTED,
+             "the keeper of sandbox '%s' is " WIRE_WHO " and does not know request %u", k->id,
+             (unsigned)msg->type);
+    client_fail(client, &err);
 }

@@ -100,7 +100,7 @@ void spool_spill(struct spool *spool, int dir)
 static void drop_switches(struct spool *spool)
 {
     size_t first = 0;
-    while (first + 1 < spool->n_switches && spool->switches[first + 1] >> 1 <= spool->start)
+    while (first + 1 < spool->n_switches && spool->switches[first + 1].mark >> 1 <= spool->start)
         first++;
     if (first < 64 && first * 2 < spool->n_switches)
         return; /* not worth moving yet */
@@ -110,7 +110,7 @@ static void drop_switches(struct spool *spool)
     if (spool->n_switches >= spool->switch_capacity / 4)
         return;
     size_t capacity = CAY_MAX(2 * spool->n_switches, (size_t)8);
-    uint64_t *shrunk = realloc(spool->switches, capacity * sizeof(*shrunk));
+    struct spool_switch *shrunk = realloc(spool->switches, capacity * sizeof(*shrunk));
     if (shrunk) {
         spool->switches = shrunk;
         spool->switch_capacity = capacity;
@@ -156,7 +156,7 @@ void spool_trim(struct spool *spool, uint64_t start)
 void spool_shed(struct spool *spool, size_t switches)
 {
     if (spool->n_switches > switches)
-        spool_trim(spool, spool->switches[spool->n_switches - switches] >> 1);
+        spool_trim(spool, spool->switches[spool->n_switches - switches].mark >> 1);
 }
 
 bool spool_crowded(const struct spool *spool)
@@ -167,21 +167,21 @@ bool spool_crowded(const struct spool *spool)
 static bool note_stream(struct spool *spool, int stream)
 {
     uint64_t mark = spool->end << 1 | (stream == 2);
-    if (spool->n_switches && (spool->switches[spool->n_switches - 1] & 1) == (mark & 1))
+    if (spool->n_switches && (spool->switches[spool->n_switches - 1].mark & 1) == (mark & 1))
         return true;
     if (spool->n_switches == spool->switch_capacity) {
         if (spool->n_switches >= CAY_MAX_SWITCHES)
-            spool_trim(spool, spool->switches[spool->n_switches / 2] >> 1);
+            spool_trim(spool, spool->switches[spool->n_switches / 2].mark >> 1);
         if (spool->n_switches == spool->switch_capacity) {
             size_t capacity = spool->switch_capacity ? spool->switch_capacity * 2 : 8;
-            uint64_t *grown = realloc(spool->switches, capacity * sizeof(*grown));
+            struct spool_switch *grown = realloc(spool->switches, capacity * sizeof(*grown));
             if (!grown)
                 return false;
             spool->switches = grown;
             spool->switch_capacity = capacity;
         }
     }
-    spool->switches[spool->n_switches++] = mark;
+    spool->switches[spool->n_switches++] = (struct spool_switch){mark, spool->errors};
     return true;
 }
 
@@ -216,10 +216,14 @@ void spool_append(struct spool *spool, int dir, int stream, const char *bytes, s
                  write_at(spool, spool->file, bytes, size, spool->end) == 0;
     }
     spool->end += size;
-    if (!stored) /* the host's disk is full: what was kept so far would have a hole */
+    spool->errors += stream == 2 ? size : 0;
+    if (!stored) { /* the host's disk is full: what was kept so far would have a hole */
+        spool->unstored = spool->end;
         advance(spool, spool->end);
-    else if (spool_size(spool) > spool->max)
+        spool->n_switches = 0; /* of what is kept; the last one may not have been noted */
+    } else if (spool_size(spool) > spool->max) {
         advance(spool, CAY_MIN(spool->end - spool->max, spool->floor));
+    }
     if (spool->ring && spool_size(spool) > spool->ring)
         advance(spool, spool->end - spool->ring);
 }
@@ -230,12 +234,40 @@ static size_t find_switch(const struct spool *spool, uint64_t offset)
     size_t low = 0, high = spool->n_switches;
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
-        if (spool->switches[middle] >> 1 <= offset)
+        if (spool->switches[middle].mark >> 1 <= offset)
             low = middle;
         else
             high = middle;
     }
     return low;
+}
+
+/* Where the run of one stream that begins with a switch ends. */
+static uint64_t run_end(const struct spool *spool, size_t at)
+{
+    return at + 1 < spool->n_switches ? spool->switches[at + 1].mark >> 1 : spool->end;
+}
+
+uint64_t spool_errors(const struct spool *spool, uint64_t offset)
+{
+    if (spool->n_switches == 0)
+        return spool->errors;
+    const struct spool_switch *at = &spool->switches[find_switch(spool, offset)];
+    return at->errors + (at->mark & 1 ? offset - (at->mark >> 1) : 0);
+}
+
+uint64_t spool_find(const struct spool *spool, uint64_t outputs, uint64_t errors)
+{
+    for (size_t i = 0; i < spool->n_switches; i++) {
+        const struct spool_switch *at = &spool->switches[i];
+        uint64_t begin = at->mark >> 1, end = run_end(spool, i);
+        uint64_t before = at->mark & 1 ? at->errors : begin - at->errors;
+        uint64_t known = at->mark & 1 ? errors : outputs;
+        uint64_t skip = known > before ? known - before : 0;
+        if (end > spool->start && skip < end - begin)
+            return CAY_MAX(begin + skip, spool->start);
+    }
+    return spool->end;
 }
 
 size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t size, int *stream)
@@ -245,9 +277,9 @@ size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t
     if (*offset >= spool->end || spool->n_switches == 0)
         return 0;
     size_t at = find_switch(spool, *offset);
-    uint64_t end = at + 1 < spool->n_switches ? spool->switches[at + 1] >> 1 : spool->end;
+    uint64_t end = run_end(spool, at);
     size = (size_t)CAY_MIN((uint64_t)size, end - *offset);
-    *stream = spool->switches[at] & 1 ? 2 : 1;
+    *stream = spool->switches[at].mark & 1 ? 2 : 1;
     if (spool->file < 0) {
         memcpy(out, spool->memory + (*offset - spool->start), size);
         return size;

@@ -12,16 +12,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Where the stream changes. */
+struct spool_switch {
+    uint64_t mark;   /* offset << 1 | (stream == 2) */
+    uint64_t errors; /* bytes of standard error before it */
+};
+
 struct spool {
     uint64_t start, end, max;
-    uint64_t floor;   /* the first byte that a follower still needs; UINT64_MAX: none does */
-    uint64_t punched; /* the file has holes up to here */
-    uint64_t ring;    /* the file is a ring of so many bytes; 0: bytes are at their own offset */
-    char *memory;     /* bytes [start, end) while there is no file */
+    uint64_t floor;    /* the first byte that a follower still needs; UINT64_MAX: none does */
+    uint64_t unstored; /* what was printed before this was, at least in part, not to be stored */
+    uint64_t punched;  /* the file has holes up to here */
+    uint64_t ring;     /* the file is a ring of so many bytes; 0: bytes are at their own offset */
+    char *memory;      /* bytes [start, end) while there is no file */
     size_t capacity;
-    int file;           /* -1: in memory */
-    uint64_t *switches; /* offset << 1 | (stream == 2): where the stream changes */
+    int file; /* -1: in memory */
+    struct spool_switch *switches;
     size_t n_switches, switch_capacity;
+    uint64_t errors; /* bytes of standard error before `end` */
 };
 
 void spool_init(struct spool *spool, uint64_t max);
@@ -42,6 +50,10 @@ void spool_spill(struct spool *spool, int dir);
  * read, 0 at the end.
  */
 size_t spool_read(const struct spool *spool, uint64_t *offset, char *out, size_t size, int *stream);
+/* How many bytes before `offset` are of standard error; the offset is between start and end. */
+uint64_t spool_errors(const struct spool *spool, uint64_t offset);
+/* The first kept byte that is beyond so many of standard output, or so many of standard error. */
+uint64_t spool_find(const struct spool *spool, uint64_t outputs, uint64_t errors);
 static inline uint64_t spool_size(const struct spool *spool)
 {
     return spool->end - spool->start;

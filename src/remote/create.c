@@ -14,8 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an ephemeral sandbox of a client that was killed lives on, without use. */
-#define EPHEMERAL_IDLE_MS 60000
+/* What an ephemeral sandbox of a client that was killed lives on after its command: long enough for
+ * a daemon to be restarted between its creation and its command, or between that and its removal.
+ */
+#define EPHEMERAL_IDLE_MS 20000
 
 const char *pid_text(pid_t pid, char out[static REMOTE_PID])
 {

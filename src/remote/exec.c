@@ -14,6 +14,9 @@
 #include <string.h>
 #include <time.h>
 
+/* Between two attempts at a request that may be repeated. */
+#define RETRY_NS 200000000
+
 struct cay_proc {
     struct cay *cay;
     char id[CAY_MAX_ID];
@@ -52,9 +55,21 @@ static int open_stream(struct cay_proc *proc, struct cay_error *err)
     return 0;
 }
 
+/* Names the start: asked for twice, it starts one process. */
+static int set_key(json_t *body, struct cay_error *err)
+{
+    unsigned char bytes[12];
+    char key[2 * sizeof(bytes) + 1];
+    cay_random(bytes, sizeof(bytes));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(key + 2 * i, 3, "%02x", bytes[i]);
+    return json_set_str(body, "key", key, err);
+}
+
 static int make_body(const struct cay_exec *exec, json_t *body, struct cay_error *err)
 {
-    if (json_set_list(body, "argv", exec->shell ? NULL : exec->argv, err) < 0 ||
+    if (set_key(body, err) < 0 ||
+        json_set_list(body, "argv", exec->shell ? NULL : exec->argv, err) < 0 ||
         json_set_str(body, "shell", exec->shell, err) < 0 ||
         json_set_pairs(body, "env", exec->env, err) < 0 ||
         json_set_str(body, "cwd", exec->cwd, err) < 0 ||
@@ -74,6 +89,23 @@ static int make_body(const struct cay_exec *exec, json_t *body, struct cay_error
     return json_set_num(body, "cols", exec->cols, err);
 }
 
+/* A start has its key: where its answer is lost, or the daemon is just restarted, it is repeated.
+ */
+static int post_start(struct cay_sandbox *sandbox, const struct ask *ask, json_t **answer,
+                      struct cay_error *err)
+{
+    struct cay_error own;
+    uint64_t until = cay_now_us() + STREAM_PATIENCE_MS * 1000ull;
+    if (!err)
+        err = &own;
+    while (http_object(sandbox->cay->http, ask, answer, err) < 0) {
+        if (err->code != CAY_E_UNAVAILABLE || cay_now_us() > until)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+    }
+    return 0;
+}
+
 int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct cay_proc **out,
               struct cay_error *err)
 {
@@ -84,14 +116,18 @@ int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct c
         return cay_fail(err, CAY_E_INVALID, "give a command either as argv or as a shell string");
     ask_init(&ask, "POST", "sandboxes/%/processes", sandbox->id);
     ask.body = json_object();
-    if (make_body(exec, ask.body, err) < 0 ||
-        http_object(sandbox->cay->http, &ask, &answer, err) < 0)
+    ask.repeatable = true;
+    /* Without its client the command ends, and its sandbox, idle then, too. */
+    if (sandbox->ephemeral && !exec->detach)
+        json_object_set_new(ask.body, "kill_on_disconnect", json_true());
+    if (make_body(exec, ask.body, err) < 0 || post_start(sandbox, &ask, &answer, err) < 0)
         return -1;
     uint64_t pid = json_u64(answer, "pid");
     json_decref(answer);
     if (pid == 0 || pid > INT32_MAX)
         return cay_fail(err, CAY_E_INTERNAL, "the daemon's answer names no process");
-    const struct stream_of of = {.pid = (pid_t)pid, .follow = true, .stall_ms = exec->stall_ms};
+    const struct stream_of of = {
+        .pid = (pid_t)pid, .follow = true, .sole = true, .stall_ms = exec->stall_ms};
     return new_proc(sandbox, &of, out, err);
 }
 
@@ -180,6 +216,14 @@ int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err)
     return open_stream(proc, err) < 0 ? -1 : chan_send(proc->chan.sock, &msg, NULL, 0, err);
 }
 
+/* The daemon asks the keeper by itself, and the stream says what came of it. */
+int cay_proc_check(struct cay_proc *proc, struct cay_error *err)
+{
+    (void)proc;
+    (void)err;
+    return 0;
+}
+
 int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct cay_error *err)
 {
     autoask struct ask ask;
@@ -210,6 +254,7 @@ static int wait_once(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms
     char text[REMOTE_PID];
     ask_init(&ask, "POST", "sandboxes/%/processes/%/wait", sandbox->id, pid_text(pid, text));
     ask.seconds = 0;
+    ask.repeatable = true;
     ask.body = json_object();
     if (timeout_ms == 0)
         json_object_set_new(ask.body, "timeout", json_integer(0));
@@ -245,7 +290,7 @@ int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct
             patience = now + STREAM_PATIENCE_MS * 1000ull;
         if (!lost || now > patience)
             return -1;
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
         if (end)
             timeout_ms = end > cay_now_us() ? (end - cay_now_us()) / 1000 : 0;
     }

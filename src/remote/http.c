@@ -153,9 +153,17 @@ static bool make_headers(const struct http *http, const struct ask *ask, struct 
            (!http->authorization || add_header(out, http->authorization));
 }
 
-static void set_connection(const struct http *http, CURL *easy)
+static bool is_repeatable(const struct ask *ask)
+{
+    return ask->repeatable || strcmp(ask->method, "GET") == 0;
+}
+
+static void set_connection(const struct http *http, CURL *easy, const struct ask *ask)
 {
     const struct host *host = &http->host;
+    /* When a connection that is used again dies without an answer, curl sends the request once more
+     * by itself, although the first one may have been done. */
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, is_repeatable(ask) ? 0L : 1L);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
@@ -212,7 +220,7 @@ int http_prepare(struct http *http, CURL *easy, const struct ask *ask, struct ht
         http_run_done(run);
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     }
-    set_connection(http, easy);
+    set_connection(http, easy, ask);
     set_body(easy, ask, run);
     curl_easy_setopt(easy, CURLOPT_URL, text);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, run->headers);
@@ -301,6 +309,16 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *data)
     return t->too_large ? 0 : total;
 }
 
+/* The daemon may have done what it did not answer. */
+static bool in_doubt(const struct transfer *t, CURLcode code)
+{
+    long sent = 0;
+    bool unanswered =
+        code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR || code == CURLE_OPERATION_TIMEDOUT;
+    curl_easy_getinfo(t->easy, CURLINFO_REQUEST_SIZE, &sent);
+    return unanswered && sent > 0 && t->answer->status == 0 && strcmp(t->ask->method, "GET") != 0;
+}
+
 static int verdict(const struct transfer *t, const struct http_run *run, CURLcode code,
                    struct cay_error *err)
 {
@@ -316,7 +334,12 @@ static int verdict(const struct transfer *t, const struct http_run *run, CURLcod
     /* A daemon that refuses an upload may hang up before it has read all of it. */
     if (refused && (code == CURLE_OK || answer->body.size))
         return http_refused(answer->status, answer->body.data, answer->body.size, err);
-    return code == CURLE_OK ? 0 : http_lost(run, code, err);
+    if (code == CURLE_OK)
+        return 0;
+    http_lost(run, code, err);
+    return in_doubt(t, code)
+               ? cay_fail_context(err, "the answer was lost, and it may have been done")
+               : -1;
 }
 
 int http_do(struct http *http, const struct ask *ask, struct answer *out, struct cay_error *err)

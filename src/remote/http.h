@@ -42,8 +42,9 @@ struct ask {
     const void *bytes;   /* sent as they are, instead; borrowed */
     size_t size;
     const char *accept;
-    char range[48]; /* "5-", "0-99" or "" */
-    long seconds;   /* it may take; 0: any time */
+    char range[48];  /* "5-", "0-99" or "" */
+    long seconds;    /* it may take; 0: any time */
+    bool repeatable; /* done twice it is done once, as every GET */
     /* Or sent as it comes. */
     cay_source source;
     void *source_data;

@@ -7,7 +7,8 @@
  *   - Where the daemon is and who asks comes from the environment: see open.c.
  *   - Errors are the daemon's own, with code, text and errno.
  *   - What has no counterpart over HTTP: an ephemeral sandbox ends with its client only as long as
- *     that lives to say so. It gets an idle time, so that what a killed client leaves ends, too.
+ *     that lives to say so. Its command gets a lease and it gets an idle time, so that what a
+ * killed client leaves ends within half a minute.
  */
 #ifndef CAY_REMOTE_REMOTE_H
 #define CAY_REMOTE_REMOTE_H

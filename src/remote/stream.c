@@ -4,8 +4,9 @@
  *   - Everything but `thread` belongs to the thread once it runs; the caller sees the socket alone.
  *   - Memory is bounded: output is not taken from the daemon while the caller has not read what is
  *     there, input is not taken from the caller while some is being posted.
- *   - Input is posted once. Where it is not known whether it arrived, the stream ends with an
- * error.
+ *   - Each byte of input arrives once. Where all input of the process is ours, it is posted with
+ * its offset, so that a post whose answer was lost is repeated and the keeper takes only what is
+ *     new. Otherwise such a post ends the stream with an error.
  */
 #include "remote/stream.h"
 
@@ -60,10 +61,11 @@ struct stream {
     struct http *http;
     CURLM *multi;
     char id[CAY_MAX_ID], pid[REMOTE_PID];
-    bool log, follow;
-    bool met;          /* the daemon knew it once */
-    uint64_t next;     /* offset of the next byte of output; CAY_FROM_KEPT: the oldest */
-    uint64_t stall_ms; /* 0: the daemon's default */
+    bool log, follow, sole;
+    bool met;              /* the daemon knew it once */
+    uint64_t next;         /* offset of the next byte of output; CAY_FROM_KEPT: the oldest */
+    uint64_t stall_ms;     /* 0: the daemon's default */
+    enum cay_code missing; /* why the bytes before what comes next are not there */
 
     struct chan chan;   /* our end of the socket pair */
     struct cay_buf out; /* for the caller */
@@ -77,8 +79,9 @@ struct stream {
     struct cay_error refused; /* an error in the stream that may pass */
 
     struct cay_buf input;
-    bool eof;         /* to be posted */
-    bool input_ended; /* the process takes none any more: the rest is dropped */
+    uint64_t input_at; /* its offset in all input of the process */
+    bool eof;          /* to be posted */
+    bool input_ended;  /* the process takes none any more: the rest is dropped */
 };
 
 /* ---- to the caller --------------------------------------------------------------------------- */
@@ -118,6 +121,11 @@ static void flush(struct stream *s)
 }
 
 /* ---- retrying -------------------------------------------------------------------------------- */
+
+static bool may_pass(const struct cay_error *err)
+{
+    return err->code == CAY_E_UNAVAILABLE || err->code == CAY_E_TIMEOUT;
+}
 
 /* False: the time is over. */
 static bool try_again(struct retry *retry)
@@ -199,6 +207,7 @@ static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event
         .type = MSG_EXIT,
         .pid = (uint64_t)e.pid,
         .offset = offset,
+        .code = s->missing,
         .exit_code = (uint64_t)e.exit_code,
         .signal = (uint64_t)e.signal,
         .flags = (e.timed_out ? MSG_F_TIMED_OUT : 0) | (e.oom ? MSG_F_OOM : 0) |
@@ -230,19 +239,35 @@ static void on_error_event(struct stream *s, const json_t *event)
         fail(s, &err);
 }
 
+static enum cay_code gap_code(const char *bytes, size_t size)
+{
+    json_t *event = json_parse(bytes, size);
+    const char *name = json_string_value(json_object_get(event, "code"));
+    enum cay_code code = name ? cay_code_of_name(name) : CAY_OK;
+    json_decref(event);
+    return code;
+}
+
 static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, size_t size,
                     void *data)
 {
     struct stream *s = data;
     if (kind == FRAMES_STDOUT || kind == FRAMES_STDERR) {
-        const struct msg msg = {
-            .type = MSG_OUTPUT, .stream = kind, .offset = offset, .data = {bytes, size}};
+        const struct msg msg = {.type = MSG_OUTPUT,
+                                .stream = kind,
+                                .offset = offset,
+                                .code = s->missing,
+                                .data = {bytes, size}};
+        s->missing = CAY_OK;
         say(s, &msg);
         s->next = offset + size;
         return 0;
     }
-    if (kind == FRAMES_GAP)
-        return 0; /* the offset of what follows tells the caller */
+    if (kind == FRAMES_GAP) {
+        /* The offset of what follows tells the caller how much, and this why. */
+        s->missing = gap_code(bytes, size);
+        return 0;
+    }
     json_t *event = json_parse(bytes, size);
     if (!json_is_object(event))
         not_a_stream(s);
@@ -309,8 +334,7 @@ static void reader_ended(struct stream *s, CURLcode code)
         cay_fail(&err, CAY_E_UNAVAILABLE, "the daemon ended the stream of output");
     if (s->met)
         note_removed(&err);
-    bool passing = err.code == CAY_E_UNAVAILABLE || err.code == CAY_E_TIMEOUT;
-    if (!passing || !try_again(&leg->retry))
+    if (!may_pass(&err) || !try_again(&leg->retry))
         fail(s, &err);
 }
 
@@ -328,10 +352,21 @@ static void start_writer(struct stream *s)
     ask_init(&leg->ask, "POST", "sandboxes/%/processes/%/stdin", s->id, s->pid);
     if (s->eof)
         ask_query_bool(&leg->ask, "eof", true);
+    if (s->sole)
+        ask_query_num(&leg->ask, "offset", s->input_at);
+    leg->ask.repeatable = s->sole;
     leg->ask.bytes = s->input.size ? s->input.data : "";
     leg->ask.size = s->input.size;
     leg->ask.seconds = 0; /* as long as the process takes to read it */
     start_leg(s, leg, on_input_answer);
+}
+
+/* A post that had a connection for a while was held back by the process: its loss is a new one. */
+static bool post_again(struct leg *leg, CURLcode code)
+{
+    if (code != CURLE_COULDNT_CONNECT && cay_now_us() - leg->started_us > STEADY_US)
+        leg->retry = (struct retry){0};
+    return try_again(&leg->retry);
 }
 
 static void writer_ended(struct stream *s, CURLcode code)
@@ -340,11 +375,12 @@ static void writer_ended(struct stream *s, CURLcode code)
     struct cay_error err;
     if (leg_error(leg, code, &err) == 0) {
         s->input_ended = s->eof;
-    } else if (status_of(leg) == 0 && code != CURLE_COULDNT_CONNECT) {
+        s->input_at += s->input.size;
+    } else if (!s->sole && status_of(leg) == 0 && code != CURLE_COULDNT_CONNECT) {
         cay_fail_context(&err, "input may be lost");
         fail(s, &err);
-    } else if (err.code == CAY_E_UNAVAILABLE && try_again(&leg->retry)) {
-        return; /* nothing of it was taken */
+    } else if (may_pass(&err) && post_again(leg, code)) {
+        return; /* nothing of it was taken, or it has its offset */
     } else if (err.code == CAY_E_CONFLICT || err.code == CAY_E_NOT_FOUND ||
                err.code == CAY_E_GONE) {
         s->input_ended = true; /* the process is gone or closed it: its exit follows */
@@ -537,6 +573,7 @@ int stream_open(struct http *http, const char *id, const struct stream_of *of, s
     s->http = http;
     s->log = of->pid == 0;
     s->follow = of->follow;
+    s->sole = of->sole;
     s->next = of->from;
     s->stall_ms = of->stall_ms;
     s->out = CAY_BUF(OUT_MAX);

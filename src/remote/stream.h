@@ -21,6 +21,7 @@ struct stream_of {
     pid_t pid;     /* 0: the log of the sandbox */
     uint64_t from; /* offset, or CAY_FROM_KEPT */
     bool follow;
+    bool sole;         /* nobody else gives it input */
     uint64_t stall_ms; /* see struct cay_exec */
 };
 

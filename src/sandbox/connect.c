@@ -4,15 +4,19 @@
  */
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/sock.h"
 #include "base/util.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 
@@ -65,6 +69,9 @@ static int explain(struct cay *cay, const char *id, enum life life, struct cay_e
     if (sandbox_status(cay, id, &buf, err) < 0 ||
         status_decode(buf.data, buf.size, &status, err) < 0)
         return -1;
+    if (status.state < CAY_STATE_EXITED)
+        return cay_fail(err, CAY_E_UNAVAILABLE,
+                        "sandbox '%s' is there again: somebody else has made it meanwhile", id);
     return cay_fail(err, CAY_E_GONE, "sandbox '%s' has ended: %s (%s)", id,
                     cay_state_name((enum cay_state)status.state),
                     status.reason ? status.reason : "no reason known");
@@ -78,6 +85,27 @@ int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err)
     return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper of sandbox '%s' hung up", id);
 }
 
+int sandbox_misheard(const char *id, struct cay_error *err)
+{
+    if (err->code == CAY_E_INVALID)
+        cay_fail(err, CAY_E_VERSION,
+                 "the keeper of sandbox '%s' is of a version of cay that " WIRE_WHO
+                 " does not understand; " MSG_VERSION_ADVICE,
+                 id);
+    else if (err->code == CAY_E_VERSION)
+        cay_fail_context(err, "the keeper of sandbox '%s'", id);
+    return err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED ? -1 : 0;
+}
+
+/* False only if something else has its name. A link could lead to the keeper of another sandbox. */
+static bool is_socket(const struct cay *cay, const char *id)
+{
+    struct stat st;
+    char path[CAY_MAX_ID + 8];
+    snprintf(path, sizeof(path), "%s/ctl", id);
+    return fstatat(cay->run, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISSOCK(st.st_mode);
+}
+
 /* 1: connected; 0: not now, it is being made or has no room for one more caller; -1: never again.
  */
 static int try_connect(struct cay *cay, const char *id, int flags, int *out, struct cay_error *err)
@@ -89,10 +117,17 @@ static int try_connect(struct cay *cay, const char *id, int flags, int *out, str
         return cay_fail_errno(err, errno, "cannot make a socket");
     if (home_ctl_address(cay, id, &address, &hold, err) < 0)
         return -1;
-    if (connect(sock, (struct sockaddr *)&address, sizeof(address)) == 0) {
+    int connected = connect(sock, (struct sockaddr *)&address, sizeof(address)), eno = errno;
+    if (!is_socket(cay, id))
+        return cay_fail(err, CAY_E_CONFLICT, /* waiting would not help */
+                        "cannot reach sandbox '%s': %s/%s/ctl is not the socket of its keeper; "
+                        "'cay rm -f %s' ends it",
+                        id, cay->run_path, id, id);
+    if (connected == 0) {
         *out = steal_fd(&sock);
         return 1;
     }
+    errno = eno;
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EAGAIN)
         return cay_fail_errno(err, errno, "cannot reach sandbox '%s'", id);
     enum life life = sandbox_life(cay, id, err);
@@ -142,14 +177,74 @@ bool sandbox_await(int sock, uint64_t ms)
     }
 }
 
+int sandbox_unsent(struct chan *chan, struct cay_error *err)
+{
+    struct cay_error lost;
+    automsg struct msg answer = {0};
+    if (err->code == CAY_E_GONE && chan_recv(chan, &answer, &lost) > 0 && answer.type == MSG_ERROR)
+        msg_to_error(&answer, err);
+    return -1;
+}
+
+int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *err)
+{
+    struct chan chan;
+    struct msg answer;
+    struct cay_error why;
+    struct cay_sandbox sandbox = {.cay = cay};
+    memcpy(sandbox.id, id, strlen(id) + 1);
+    if (sandbox_call(&sandbox, &(struct msg){.type = OP_STATS}, &chan, &answer, &why) == 0) {
+        msg_done(&answer);
+        chan_done(&chan);
+        return 0;
+    }
+    if (why.code != CAY_E_UNAVAILABLE || (sock >= 0 && sandbox_await(sock, 0)))
+        return 0;
+    return cay_fail_copy(err, why.code, why.sys_errno, why.text);
+}
+
+int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
+                 struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
+    if (msg_encode(&buf, msg, 0) < 0)
+        return cay_fail(err, CAY_E_TOO_LARGE, "the message is larger than %u bytes", CAY_MAX_FRAME);
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t n =
+            sock_send_within(sock, buf.data + done, buf.size - done, NULL, 0, SANDBOX_CHECK_MS);
+        if (n < 0 && errno != EAGAIN)
+            return cay_fail_errno(err, errno, "cannot send to the peer");
+        if (n < 0 && sandbox_check(cay, id, -1, err) < 0)
+            return -1;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Until the answer comes. Of one that may take long, the keeper is asked now and then. */
+static bool await_answer(const struct cay_sandbox *sandbox, int sock, uint64_t ms)
+{
+    struct cay_error err;
+    for (; ms > SANDBOX_PATIENCE_MS; ms -= ms > INT_MAX / 2 ? 0 : SANDBOX_CHECK_MS) {
+        if (sandbox_await(sock, SANDBOX_CHECK_MS))
+            return true;
+        if (sandbox_check(sandbox->cay, sandbox->id, sock, &err) < 0)
+            return false;
+    }
+    return sandbox_await(sock, ms);
+}
+
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
                  struct msg *answer, struct cay_error *err)
 {
+    struct cay_error own;
+    if (!err)
+        err = &own;
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
-    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? -1 : 1;
-    if (got > 0 &&
-        !sandbox_await(chan->sock, CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
+    int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? sandbox_unsent(chan, err) : 1;
+    if (got > 0 && !await_answer(sandbox, chan->sock,
+                                 CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
         chan_done(chan);
         return cay_fail(err, CAY_E_UNAVAILABLE,
                         "the keeper of sandbox '%s' does not answer; 'cay rm -f %s' ends it",
@@ -161,7 +256,7 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
     if (got > 0) {
         msg_to_error(answer, err);
         msg_done(answer);
-    } else {
+    } else if (got == 0 || sandbox_misheard(sandbox->id, err) == 0) {
         /* It died between our question and its answer. */
         sandbox_explain(sandbox->cay, sandbox->id, err);
     }

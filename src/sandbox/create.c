@@ -14,11 +14,13 @@
 #include "sandbox/image.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -33,11 +35,30 @@ void create_random(char out[13])
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
+static int cannot_make(const struct cay *cay, int eno, const char *dir, const char *id,
+                       struct cay_error *err)
+{
+    if (eno == ENOENT && home_check(cay, err) < 0)
+        return -1;
+    return cay_fail_errno(err, eno, "cannot make %s/%s", dir, id);
+}
+
+/* Whatever has the name of a sandbox and is no directory is nobody's, but for sockets: a daemon
+ * listens there. True: it is out of the way. */
+static bool clear_name(const struct cay *cay, const char *id)
+{
+    struct stat st;
+    return fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
+           !S_ISSOCK(st.st_mode) && unlinkat(cay->run, id, 0) == 0;
+}
+
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
-    if (mkdirat(cay->run, id, 0700) < 0)
-        return errno == EEXIST ? 0
-                               : cay_fail_errno(err, errno, "cannot make %s/%s", cay->run_path, id);
+    int made = mkdirat(cay->run, id, 0700);
+    if (made < 0 && errno == EEXIST && clear_name(cay, id))
+        made = mkdirat(cay->run, id, 0700);
+    if (made < 0)
+        return errno == EEXIST ? 0 : cannot_make(cay, errno, cay->run_path, id, err);
     autofd int dir = home_open(cay->run, id);
     autofd int fd =
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -52,6 +73,34 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
     return 1;
 }
 
+/*
+ * The directory of a record. 1: made; 0: there is one; -1 with errno. Whoever removes an older one
+ * of the name has locked it, and looks for our run directory (remove_record): what is there when
+ * that is done stays.
+ */
+static int make_place(struct cay *cay, const char *id, int *out)
+{
+    for (;;) {
+        if (mkdirat(cay->sandboxes, id, 0700) < 0)
+            return errno == EEXIST ? 0 : -1;
+        autofd int dir = home_open(cay->sandboxes, id);
+        if (dir < 0 && errno == ENOENT)
+            continue;
+        if (dir < 0 || flock(dir, LOCK_EX) < 0) {
+            int eno = errno;
+            cay_remove_tree_at(cay->sandboxes, id);
+            errno = eno;
+            return -1;
+        }
+        bool ours = home_is(cay->sandboxes, id, dir);
+        flock(dir, LOCK_UN);
+        if (ours) {
+            *out = steal_fd(&dir);
+            return 1;
+        }
+    }
+}
+
 /* The place of the record, which also says that nobody else's is there; -1 in `dir` if it will have
  * none. */
 static int make_record(struct cay *cay, const struct spec *spec, int *dir, struct cay_error *err)
@@ -62,20 +111,18 @@ static int make_record(struct cay *cay, const struct spec *spec, int *dir, struc
         return errno == ENOENT ? 0
                                : cay_fail_errno(err, errno, "cannot look for %s/sandboxes/%s",
                                                 cay->state_path, id);
-    if (!record || mkdirat(cay->sandboxes, id, 0700) < 0) {
-        if (!record || errno == EEXIST)
-            return cay_fail(err, CAY_E_CONFLICT,
-                            "sandbox '%s' has ended and its record is still there; "
-                            "remove it with 'cay rm %s'",
-                            id, id);
-        return cay_fail_errno(err, errno, "cannot make %s/sandboxes/%s", cay->state_path, id);
-    }
-    *dir = home_open(cay->sandboxes, id);
-    if (*dir >= 0)
+    int made = record ? make_place(cay, id, dir) : 0;
+    if (made > 0)
         return 0;
-    cay_fail_errno(err, errno, "cannot open %s/sandboxes/%s", cay->state_path, id);
-    cay_remove_tree_at(cay->sandboxes, id);
-    return -1;
+    if (made == 0)
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' has ended and its record is still there; "
+                        "remove it with 'cay rm %s'",
+                        id, id);
+    char path[CAY_MAX_PATH];
+    int eno = errno;
+    snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
+    return cannot_make(cay, eno, path, id, err);
 }
 
 /* Its status at birth keeps the room for the last one. If that cannot be written at all, this one
@@ -122,8 +169,14 @@ struct order {
     int creator;               /* to a keeper that waits for the spec; -1: none was started yet */
     char instance[CAY_MAX_ID]; /* of a prepared one; "": it was started for this */
     bool existed;
-    bool late; /* the keeper did not answer in time */
+    bool must_kill; /* the keeper did not answer in time, or not as one of this version does */
 };
+
+static int too_late(const struct order *order, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
+                    order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+}
 
 /* The command's request goes out before the sandbox is up: the keeper finds it waiting. */
 static int send_order(struct order *order, const struct msg *create, int status,
@@ -144,8 +197,15 @@ static int send_order(struct order *order, const struct msg *create, int status,
     }
     /* The locked status file goes along: the lock belongs to the open file, and so to both of us
      * now. */
-    if (sock_send_all(order->creator, buf.data, buf.size, fds, n_fds) < 0)
-        return cay_fail_errno(err, errno, "cannot talk to the keeper");
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t n = sock_send_within(order->creator, buf.data + done, buf.size - done, fds,
+                                     done == 0 ? n_fds : 0, SANDBOX_PATIENCE_MS);
+        order->must_kill = n < 0 && errno == EAGAIN;
+        if (n < 0)
+            return order->must_kill ? too_late(order, err)
+                                    : cay_fail_errno(err, errno, "cannot talk to the keeper");
+        done += (size_t)n;
+    }
     order->started = order->exec != NULL;
     return 0;
 }
@@ -164,25 +224,38 @@ static int tell(struct cay *cay, struct order *order, int status, struct cay_err
     return send_order(order, &request, status, err);
 }
 
+/* A keeper of another version was installed since we were started, or is looked for elsewhere. */
+static int refused(const struct msg *answer, struct cay_error *err)
+{
+    if (answer->code != CAY_E_VERSION)
+        return msg_to_error(answer, err);
+    return cay_fail(err, CAY_E_VERSION,
+                    "%.200s, this is " WIRE_WHO "; making sandboxes takes programs of one version "
+                    "(cayd: start it again)",
+                    answer->text ? answer->text : "cay-keeper");
+}
+
 /* Waits until the sandbox is up. */
 static int await_ready(struct order *order, struct cay_error *err)
 {
     struct chan chan;
     automsg struct msg answer = {0};
     chan_init(&chan, order->creator);
-    order->late = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
-    int got = order->late ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
+    order->must_kill = !sandbox_await(order->creator, SANDBOX_PATIENCE_MS);
+    int got = order->must_kill ? -1 : chan_recv_exact(&chan, &answer, err), result = -1;
     chan.sock = -1; /* the caller's, to keep or to close */
-    if (order->late)
-        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper did not make sandbox '%s' within %d s",
-                 order->spec.spec.id, SANDBOX_PATIENCE_MS / 1000);
+    if (order->must_kill)
+        too_late(order, err);
     else if (got > 0 && answer.type == MSG_READY)
         result = 0;
     else if (got > 0 && answer.type == MSG_ERROR)
-        msg_to_error(&answer, err);
-    else
-        cay_fail(err, CAY_E_INTERNAL, "the keeper died while it made sandbox '%s'",
+        refused(&answer, err);
+    else if (got == 0 || sandbox_misheard(order->spec.spec.id, err) == 0)
+        /* Killed by somebody who removes it, mostly. */
+        cay_fail(err, CAY_E_UNAVAILABLE, "the keeper died while it made sandbox '%s'",
                  order->spec.spec.id);
+    else
+        order->must_kill = true;
     chan_done(&chan);
     return result;
 }
@@ -234,8 +307,11 @@ static int make_new(struct cay *cay, struct order *order, int record, int status
         made = bind_prepared(cay, order, record, status, err);
     else if (write_record(cay, &order->spec, order->instance, record, err) < 0)
         made = -1;
+    /* A keeper that hangs up in the middle has said why. */
     if (made > 0)
-        made = tell(cay, order, status, err) < 0 ? -1 : await_ready(order, err);
+        made = tell(cay, order, status, err) < 0 && err->code != CAY_E_GONE
+                   ? -1
+                   : await_ready(order, err);
     return made;
 }
 
@@ -270,7 +346,7 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
         return 0;
     }
     close_fd(&order->creator);
-    if (order->late)
+    if (order->must_kill)
         sandbox_kill_maker(cay, spec->spec.id);
     if (begun)
         drop_record(cay, spec->spec.id, record);
@@ -323,7 +399,8 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
         if (life == LIFE_KEPT) {
             int taken = take_existing(cay, spec, out, err);
             order->existed = taken == 0;
-            if (taken == 0 || !err || err->code == CAY_E_CONFLICT || err->code == CAY_E_UNAVAILABLE)
+            /* It may have ended while it was asked. */
+            if (taken == 0 || !err || (err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND))
                 return taken;
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

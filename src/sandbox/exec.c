@@ -13,6 +13,8 @@
 #include <string.h>
 
 struct cay_proc {
+    struct cay *cay;
+    char id[CAY_MAX_ID];
     struct cay_sandbox *creator_of; /* its creator's connection is lent to us; given back on free */
     struct chan chan;
     struct msg current; /* what the last event borrowed from */
@@ -63,16 +65,39 @@ static bool is_alive(int sock)
     return poll(&p, 1, 0) == 0;
 }
 
-/* Opens a stream with its first request; the first answer must be `expected`. */
-static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request,
-                                    bool lend, struct cay_error *err)
+static struct cay_proc *proc_new(const struct cay_sandbox *sandbox, struct cay_error *err)
 {
     struct cay_proc *proc = calloc(1, sizeof(*proc));
     if (!proc) {
         cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
     }
-    proc->log = -1;
+    proc->cay = sandbox->cay;
+    memcpy(proc->id, sandbox->id, sizeof(proc->id));
+    proc->chan.sock = proc->log = -1;
+    return proc;
+}
+
+static int proc_send(struct cay_proc *proc, const struct msg *msg, struct cay_error *err)
+{
+    return sandbox_send(proc->cay, proc->id, proc->chan.sock, msg, err);
+}
+
+int cay_proc_check(struct cay_proc *proc, struct cay_error *err)
+{
+    return proc->chan.sock < 0 ? 0 : sandbox_check(proc->cay, proc->id, proc->chan.sock, err);
+}
+
+/* Opens a stream with its first request; the first answer must be `expected`. */
+static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct msg *request,
+                                    bool lend, struct cay_error *err)
+{
+    struct cay_error own;
+    if (!err)
+        err = &own;
+    struct cay_proc *proc = proc_new(sandbox, err);
+    if (!proc)
+        return NULL;
     int creator = lend ? atomic_exchange(&sandbox->creator, -1) : -1;
     if (creator >= 0 && is_alive(creator)) {
         chan_init(&proc->chan, creator);
@@ -85,31 +110,24 @@ static struct cay_proc *open_stream(struct cay_sandbox *sandbox, const struct ms
             return NULL;
         }
     }
-    if (chan_send(proc->chan.sock, request, NULL, 0, err) < 0) {
-        cay_proc_free(proc);
-        return NULL;
-    }
-    return proc;
+    if (proc_send(proc, request, err) == 0)
+        return proc;
+    sandbox_unsent(&proc->chan, err);
+    if (err->code == CAY_E_GONE)
+        sandbox_explain(sandbox->cay, sandbox->id, err);
+    cay_proc_free(proc);
+    return NULL;
 }
 
 /*
  * A start takes as long as it takes: one that was caught by a pause waits for the resume. But a
  * keeper that lives answers other questions meanwhile.
  */
-static int await_keeper(struct cay_sandbox *sandbox, const struct cay_proc *proc,
-                        struct cay_error *err)
+static int await_keeper(struct cay_proc *proc, struct cay_error *err)
 {
-    struct chan chan;
-    struct msg answer;
-    struct cay_error why;
-    while (!sandbox_await(proc->chan.sock, SANDBOX_PATIENCE_MS - SANDBOX_ANSWER_MS)) {
-        if (sandbox_call(sandbox, &(struct msg){.type = OP_STATS}, &chan, &answer, &why) == 0) {
-            msg_done(&answer);
-            chan_done(&chan);
-        } else if (why.code == CAY_E_UNAVAILABLE && !sandbox_await(proc->chan.sock, 0)) {
-            return cay_fail_copy(err, why.code, why.sys_errno, why.text);
-        }
-    }
+    while (!sandbox_await(proc->chan.sock, SANDBOX_CHECK_MS))
+        if (cay_proc_check(proc, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -117,7 +135,10 @@ static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, str
                          struct cay_error *err)
 {
     automsg struct msg answer = {0};
-    if (await_keeper(sandbox, proc, err) < 0) {
+    struct cay_error own;
+    if (!err)
+        err = &own;
+    if (await_keeper(proc, err) < 0) {
         cay_proc_free(proc);
         return -1;
     }
@@ -129,7 +150,7 @@ static int await_started(struct cay_sandbox *sandbox, struct cay_proc *proc, str
     }
     if (got > 0 && answer.type == MSG_ERROR)
         msg_to_error(&answer, err);
-    else
+    else if (got >= 0 || sandbox_misheard(sandbox->id, err) == 0)
         cay_fail(err, CAY_E_GONE, "sandbox '%s' ended before the command started", sandbox->id);
     cay_proc_free(proc);
     return -1;
@@ -149,10 +170,9 @@ int cay_start(struct cay_sandbox *sandbox, const struct cay_exec *exec, struct c
 
 int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_error *err)
 {
-    struct cay_proc *proc = calloc(1, sizeof(*proc));
+    struct cay_proc *proc = proc_new(sandbox, err);
     if (!proc)
-        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
-    proc->log = -1;
+        return -1;
     proc->creator_of = sandbox;
     atomic_fetch_add(&sandbox->refs, 1);
     proc->last = sandbox->ephemeral;
@@ -171,7 +191,7 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail_errno(err, errno, "cannot open the saved output of sandbox '%s'", sandbox->id);
         return NULL;
     }
-    struct cay_proc *proc = calloc(1, sizeof(*proc));
+    struct cay_proc *proc = proc_new(sandbox, err);
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {
         free(proc);
@@ -179,7 +199,6 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
     }
-    proc->chan.sock = -1;
     uint64_t start = 0;
     proc->follow.over =
         log < 0 || pread(log, &start, sizeof(start), 0) != sizeof(start); /* it printed nothing */
@@ -268,9 +287,10 @@ int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
             return -1;
         if (popped > 0)
             return follow_take(&proc->follow, &proc->current, out, err);
-        int ready = wait_readable(proc->chan.sock, timeout_ms, err);
+        int ready = timeout_ms < 0 ? await_keeper(proc, err) + 1
+                                   : wait_readable(proc->chan.sock, timeout_ms, err);
         if (ready <= 0)
-            return ready;
+            return timeout_ms < 0 ? -1 : ready;
         ssize_t n = chan_fill(&proc->chan);
         if (n < 0)
             return cay_fail_errno(err, errno, "lost the connection to the sandbox");
@@ -297,7 +317,7 @@ int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct 
         const struct msg msg = {.type = OP_STDIN,
                                 .pid = (uint64_t)proc->pid,
                                 .data = {(const char *)data + done, part}};
-        if (chan_send(proc->chan.sock, &msg, NULL, 0, err) < 0)
+        if (proc_send(proc, &msg, err) < 0)
             return -1;
         done += part;
     }
@@ -307,14 +327,14 @@ int cay_proc_write(struct cay_proc *proc, const void *data, size_t size, struct 
 int cay_proc_close_stdin(struct cay_proc *proc, struct cay_error *err)
 {
     const struct msg msg = {.type = OP_STDIN, .pid = (uint64_t)proc->pid, .flags = MSG_F_EOF};
-    return chan_send(proc->chan.sock, &msg, NULL, 0, err);
+    return proc_send(proc, &msg, err);
 }
 
 int cay_proc_resize(struct cay_proc *proc, uint16_t rows, uint16_t cols, struct cay_error *err)
 {
     const struct msg msg = {
         .type = OP_RESIZE, .pid = (uint64_t)proc->pid, .rows = rows, .cols = cols};
-    return chan_send(proc->chan.sock, &msg, NULL, 0, err);
+    return proc_send(proc, &msg, err);
 }
 
 /* The creator's connection goes back to its handle: to be used again if the stream came to its end,

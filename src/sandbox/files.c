@@ -48,19 +48,30 @@ void cay_fs_close(struct cay_fs *fs)
     free(fs);
 }
 
+/* A worker that hung up: what the socket says of that tells nobody anything. */
+static int hung_up(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_GONE, "the sandbox ended, or its file worker was killed");
+}
+
 static int send(struct cay_fs *fs, const struct msg *request, struct cay_error *err)
 {
-    return chan_send(fs->chan.sock, request, NULL, 0, err);
+    struct cay_error why;
+    if (chan_send(fs->chan.sock, request, NULL, 0, &why) == 0)
+        return 0;
+    return why.code == CAY_E_GONE ? hung_up(err)
+                                  : cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }
 
 /* The next message. 1: one to handle; 0: OK, the end; -1. */
 static int next(struct cay_fs *fs, struct msg *out, struct cay_error *err)
 {
-    int got = chan_recv(&fs->chan, out, err);
-    if (got == 0)
-        return cay_fail(err, CAY_E_GONE, "the sandbox ended, or its file worker was killed");
+    struct cay_error why = {0};
+    int got = chan_recv(&fs->chan, out, &why);
+    if (got == 0 || (got < 0 && why.code == CAY_E_GONE))
+        return hung_up(err);
     if (got < 0)
-        return -1;
+        return cay_fail_copy(err, why.code, why.sys_errno, why.text);
     if (out->type == MSG_OK || out->type == MSG_ERROR) {
         got = out->type == MSG_OK ? 0 : msg_to_error(out, err);
         msg_done(out);
@@ -155,8 +166,11 @@ static int upload(struct cay_fs *fs, const struct msg *request, cay_source sourc
         refused = send(fs, &part, &lost) < 0;
     }
     const struct msg end = {.type = FS_END, .flags = !refused && n < 0 ? MSG_F_ABORT : 0};
-    if (!refused)
-        send(fs, &end, &lost);
+    bool failed = refused || send(fs, &end, &lost) < 0;
+    if (failed && lost.code != CAY_E_GONE) { /* it waits for more, and would say nothing */
+        chan_done(&fs->chan);
+        return cay_fail_copy(err, lost.code, lost.sys_errno, lost.text);
+    }
     int got = next(fs, &msg, err);
     if (got > 0)
         msg_done(&msg);

@@ -59,6 +59,10 @@ static int find_place(const struct place *place, const char *given, bool root, c
         n = snprintf(out, size, "/tmp/cay-%u", (unsigned)geteuid());
     else if (home && *home == '/')
         n = snprintf(out, size, "%s/%s", home, place->home_below);
+    else if (home && *home)
+        return cay_fail(err, CAY_E_INVALID,
+                        "$HOME is '%.100s', not an absolute path, and $%s is not set", home,
+                        place->variable);
     else
         return cay_fail(err, CAY_E_INVALID, "neither $%s nor $HOME is set", place->variable);
     if (n < 0 || (size_t)n >= size || out[0] != '/')
@@ -133,6 +137,13 @@ int home_open(int parent, const char *id)
     return openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+bool home_is(int parent, const char *id, int dir)
+{
+    struct stat named, held;
+    return fstatat(parent, id, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(dir, &held) == 0 &&
+           named.st_ino == held.st_ino && named.st_dev == held.st_dev;
+}
+
 bool home_absent(int eno)
 {
     return eno == ENOENT || eno == ENOTDIR || eno == ELOOP;
@@ -161,6 +172,34 @@ int home_remove_run(int run, const char *id)
     for (size_t i = 0; i < CAY_COUNT(files); i++)
         unlinkat(dir, files[i], 0);
     return unlinkat(run, id, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+static int check_dir(int dir, const char *path, struct cay_error *err)
+{
+    struct stat ours, now;
+    if (fstat(dir, &ours) < 0)
+        return cay_fail_errno(err, errno, "cannot look at %s", path);
+    bool there = stat(path, &now) == 0;
+    /* What cannot be looked at now is not known to be gone. */
+    if (ours.st_nlink > 0 &&
+        (there ? ours.st_dev == now.st_dev && ours.st_ino == now.st_ino : !home_absent(errno)))
+        return 0;
+    return cay_fail(err, CAY_E_UNAVAILABLE,
+                    "the directory %s was removed or replaced while this program ran; start it "
+                    "again when the directory is as it should be",
+                    path);
+}
+
+int home_check(const struct cay *cay, struct cay_error *err)
+{
+    char path[CAY_MAX_PATH];
+    snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
+    return check_dir(cay->sandboxes, path, err) < 0 ? -1 : check_dir(cay->run, cay->run_path, err);
+}
+
+bool home_misplaced(int eno)
+{
+    return eno == EISDIR || eno == ELOOP || eno == ENXIO;
 }
 
 int home_ctl_address(const struct cay *cay, const char *id, struct sockaddr_un *out, int *hold,

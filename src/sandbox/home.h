@@ -31,12 +31,17 @@ struct cay {
 
 /* True if the process may do what only the host's root may. */
 bool home_privileged(void);
-/* Opens a directory of cay's, and makes it first if there is none. Refused are links, what belongs
- * to others, and what holds anything but cay's. */
+/* Opens a directory of cay's, and makes it first if there is none. Refused are links of
+ * others, what belongs to others, and what holds anything but cay's. */
 enum home_kind { HOME_RUN, HOME_STATE };
 int home_own(enum home_kind kind, const char *path, struct cay_error *err);
 /* Opens <state>/sandboxes/<id> or <run>/<id>; -1 with errno. */
 int home_open(int parent, const char *id);
+/* Whether both directories are still the ones that were opened; else CAY_E_UNAVAILABLE, with which
+ * of them is gone. */
+int home_check(const struct cay *cay, struct cay_error *err);
+/* Whether the name still is that of this directory. */
+bool home_is(int parent, const char *id, int dir);
 /* What an open or a stat that failed with this says: there is nothing of that name, or nothing that
  * could be ours. Every other error says nothing about it. */
 bool home_absent(int eno);
@@ -44,6 +49,9 @@ bool home_empty(int dir); /* false also if it cannot be read */
 /* Removes <run>/<id> and the two files that are ours in it. With anything else in it, it stays: -1.
  */
 int home_remove_run(int run, const char *id);
+/* What an open for writing says of a name that has something else than a file: a directory, a link,
+ * a socket. */
+bool home_misplaced(int eno);
 /* The keeper's socket address below <run>. One that is too long goes by way of a descriptor, `hold`
  * (-1: none), to be closed when the address was used. */
 struct sockaddr_un;

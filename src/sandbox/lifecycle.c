@@ -8,7 +8,15 @@
 #include "base/util.h"
 #include "sandbox/sandbox.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* A run directory without a lock is taken for one that is being made, for two seconds. */
+#define BARE_TRIES 300
+#define BARE_PAUSE_NS 10000000
 
 int cay_get(struct cay *cay, const char *id, struct cay_sandbox **out, struct cay_error *err)
 {
@@ -76,11 +84,7 @@ int cay_stats(struct cay_sandbox *sandbox, struct cay_stats *out, struct cay_err
     const struct msg request = {.type = OP_STATS};
     if (sandbox_call(sandbox, &request, &chan, &answer, err) < 0)
         return -1;
-    int result = 0;
-    if (answer.type == MSG_STATS && answer.data.size == sizeof(*out))
-        memcpy(out, answer.data.data, sizeof(*out));
-    else
-        result = cay_fail(err, CAY_E_INTERNAL, "the keeper of '%s' gave no numbers", sandbox->id);
+    int result = msg_stats(&answer, out, err);
     msg_done(&answer);
     chan_done(&chan);
     return result;
@@ -96,7 +100,8 @@ int cay_resume(struct cay_sandbox *sandbox, struct cay_error *err)
     return sandbox_order(sandbox, &(struct msg){.type = OP_RESUME}, err);
 }
 
-/* Ending what has ended already is what was asked for. */
+/* Ending what has ended already is what was asked for. A keeper that does not understand even this
+ * is killed. */
 static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
                struct cay_error *err)
 {
@@ -104,6 +109,8 @@ static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
     const struct msg request = {.type = OP_STOP, .timeout_ms = grace_ms, .flags = flags};
     if (sandbox_order(sandbox, &request, &why) == 0 || why.code == CAY_E_GONE)
         return 0;
+    if (why.code == CAY_E_VERSION || why.code == CAY_E_UNSUPPORTED)
+        return sandbox_kill_keeper(sandbox->cay, sandbox->id, err);
     return cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }
 
@@ -135,6 +142,43 @@ static int end_by_force(struct cay *cay, const char *id, struct cay_error *err)
     return sandbox_kill_keeper(cay, id, err);
 }
 
+static int there_again(const char *id, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE,
+                    "sandbox '%s' is there again: somebody else has made it meanwhile", id);
+}
+
+/* One without a lock may be about to get it, or have lost its status file: the next looks tell. */
+static enum life life_at_last(struct cay *cay, const char *id, struct cay_error *err)
+{
+    enum life life = sandbox_life(cay, id, err);
+    for (int i = 0; i < BARE_TRIES && life == LIFE_KEPT && !sandbox_kept(cay, id); i++) {
+        nanosleep(&(struct timespec){.tv_nsec = BARE_PAUSE_NS}, NULL);
+        life = sandbox_life(cay, id, err);
+    }
+    return life;
+}
+
+/*
+ * The record of one that has ended. Its name may be given to the record of a new sandbox at any
+ * time, whose creator has a run directory by then: that is looked for while the record is locked,
+ * as whoever makes one does (create.c).
+ */
+static int remove_record(struct cay *cay, const char *id, bool claimed, struct cay_error *err)
+{
+    struct stat st;
+    autofd int dir = home_open(cay->sandboxes, id);
+    if (dir >= 0 && flock(dir, LOCK_EX) < 0)
+        return cay_fail_errno(err, errno, "cannot lock the record of sandbox '%s'", id);
+    if (dir >= 0 && !home_is(cay->sandboxes, id, dir))
+        return 0; /* somebody else has removed it */
+    if (!claimed && fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+        return there_again(id, err);
+    if (cay_remove_tree_at(cay->sandboxes, id) < 0)
+        return cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
+    return 0;
+}
+
 int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *err)
 {
     const char *checked;
@@ -152,19 +196,21 @@ int cay_remove(struct cay *cay, const char *id, bool force, struct cay_error *er
                         "sandbox '%s' is running; stop it first, or use 'cay rm -f %s'", id, id);
     if (life == LIFE_KEPT && end_by_force(cay, id, err) < 0)
         return -1;
-    life = sandbox_life(cay, id, err);
+    life = life_at_last(cay, id, err);
     if (life == LIFE_UNKNOWN)
         return -1; /* nothing is deleted on a guess */
     if (life == LIFE_KEPT)
-        return cay_fail(err, CAY_E_UNAVAILABLE,
-                        "sandbox '%s' is there again: somebody else has made it meanwhile", id);
-    int claim, result = 0;
-    if (life == LIFE_ENDED && sandbox_sweep_groups(cay, id, &claim, err) < 0)
+        return there_again(id, err);
+    if (life == LIFE_NONE)
+        return 0; /* its keeper has removed it, record and all */
+    int claim;
+    if (sandbox_sweep_groups(cay, id, &claim, err) < 0)
         return -1;
-    if (cay_remove_tree_at(cay->sandboxes, id) < 0)
-        result = cay_fail_errno(err, errno, "cannot remove the record of sandbox '%s'", id);
-    if (life == LIFE_ENDED)
-        sandbox_unclaim(cay, id, &claim);
+    int result = remove_record(cay, id, claim >= 0, err);
+    /* The run directory was cleared: that of others as well. */
+    if (claim >= 0)
+        sandbox_sweep_prepared(cay);
+    sandbox_unclaim(cay, id, &claim);
     return result;
 }
 

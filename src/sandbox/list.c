@@ -68,7 +68,7 @@ static int add_record(struct listing *listing, const char *id, const struct cay_
 {
     autostatus struct status status = {0};
     struct cay_info info;
-    /* Of another version, say. It is there, and is told. */
+    /* It is there, and is listed. */
     if (status_decode(buf->data, buf->size, &status, NULL) < 0)
         status = (struct status){.state = kept ? CAY_STATE_RUNNING : CAY_STATE_LOST,
                                  .reason = "its status record cannot be read"};
@@ -91,11 +91,11 @@ static int add_kept(struct cay *cay, struct listing *listing, const char *id,
 {
     char path[CAY_MAX_ID + 8];
     snprintf(path, sizeof(path), "%s/status", id);
-    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    autofd int fd = status_open(cay->run, path);
     buf->size = 0;
-    if (fd < 0 && !home_absent(errno))
+    if (fd < 0 && !home_absent(errno) && !home_misplaced(errno))
         return cay_fail_errno(err, errno, "cannot list the sandboxes: %s/%s", cay->run_path, path);
-    if (fd < 0 || !status_locked(fd) || record_read(fd, buf, NULL) < 0)
+    if (fd < 0 || !status_locked(fd) || record_read(fd, buf, NULL) != 0)
         return 0;
     return add_record(listing, id, buf, true, filter, err) < 0 ? -1 : 1;
 }

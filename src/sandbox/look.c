@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "sandbox/record.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -35,6 +36,19 @@ static int kept_status(bool damaged, struct cay_buf *out, struct cay_error *err)
     return put(&kept, out, err);
 }
 
+/* Written by another major version: what can be read of it, as this one would have written it. */
+static int foreign_status(bool kept, struct cay_buf *out, struct cay_error *err)
+{
+    char reason[160];
+    autobuf struct cay_buf all = CAY_BUF(CAY_MAX_STATUS); /* the old one borrows from `out` */
+    autostatus struct status status = status_foreign(out->data, out->size, kept, reason);
+    if (put(&status, &all, err) < 0)
+        return -1;
+    out->size = 0;
+    return buf_add(out, all.data, all.size) < 0 ? cay_fail(err, CAY_E_NO_SPACE, "out of memory")
+                                                : 0;
+}
+
 static uint64_t changed_ms(int dir, const char *name)
 {
     struct stat st;
@@ -47,8 +61,8 @@ static uint64_t changed_ms(int dir, const char *name)
 static struct status from_spec(int dir, struct spec *spec)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
-    if (dir < 0 || record_read_at(dir, "spec", &buf, NULL) < 0 ||
-        spec_load(buf.data, buf.size, spec, NULL) < 0)
+    if (dir < 0 || record_read_at(dir, "spec", &buf, NULL) != 0 ||
+        spec_read(buf.data, buf.size, spec, NULL) < 0)
         return (struct status){0};
     return (struct status){.image = spec->spec.image,
                            .labels = spec->spec.labels,
@@ -139,7 +153,10 @@ int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct 
         if (dir < 0)
             continue; /* it ended between the two looks: its record is elsewhere now */
         struct stat st;
-        if (record_read_at(dir, "status", out, &why) == 0) {
+        int read = record_read_at(dir, "status", out, &why);
+        if (read > 0 && foreign_status(life == LIFE_KEPT, out, err) < 0)
+            return -1;
+        if (read >= 0) {
             if (life == LIFE_KEPT || says_end(out))
                 return 0;
             if (i > 0) /* else it may be of one that was made between the two looks */
@@ -161,7 +178,7 @@ int sandbox_status(struct cay *cay, const char *id, struct cay_buf *out, struct 
 static int load_spec(const char *bytes, size_t size, const char *id, struct spec *out,
                      struct cay_error *err)
 {
-    if (spec_load(bytes, size, out, err) < 0)
+    if (spec_read(bytes, size, out, err) < 0)
         return -1;
     if (strcmp(out->spec.id, id) == 0)
         return 0;
@@ -196,7 +213,13 @@ int sandbox_spec(struct cay *cay, const char *id, struct spec *out, struct cay_e
         return sandbox_explain(cay, id, err);
     if (dir < 0)
         return cay_fail_errno(err, errno, "cannot look at the record of sandbox '%s'", id);
-    if (record_read_at(dir, "spec", &buf, err) < 0)
+    int read = record_read_at(dir, "spec", &buf, err);
+    if (read < 0)
         return cay_fail_context(err, "sandbox '%s'", id);
+    if (read > 0)
+        return cay_fail(err, CAY_E_VERSION,
+                        "the spec of sandbox '%s' was written by another version of cay, this "
+                        "is " WIRE_WHO "; 'cay rm %s' removes it",
+                        id, id);
     return load_spec(buf.data, buf.size, id, out, err);
 }

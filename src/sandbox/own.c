@@ -25,8 +25,7 @@ static bool is_socket(int dir, const char *name)
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode);
 }
 
-/* Is it a sandbox of the run directory? One whose creator
- * died early is empty. */
+/* Is it a sandbox of the run directory? One whose creator died early is empty. */
 static bool is_sandbox(int dir, const char *name)
 {
     struct stat st;
@@ -120,21 +119,29 @@ static int claim(enum home_kind kind, int dir, const char *path, struct cay_erro
     return 0;
 }
 
+/* A link to another disk is the administrator's or our own; in /tmp anybody can make one. */
+static bool is_trusted_link(const struct stat *st)
+{
+    return S_ISLNK(st->st_mode) && (st->st_uid == 0 || st->st_uid == geteuid());
+}
+
 int home_own(enum home_kind kind, const char *path, struct cay_error *err)
 {
-    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     struct stat st;
-    autofd int fd = open(path, flags);
+    autofd int fd = open(path, flags | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT) {
         if (cay_mkdir_all(path, 0700) < 0)
             return cay_fail_errno(err, errno, "cannot make %s", path);
-        fd = open(path, flags);
+        fd = open(path, flags | O_NOFOLLOW);
     }
-    if (fd < 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-        return cay_fail(
-            err, CAY_E_DENIED,
-            "%s is a symbolic link, which is not followed; give $%s the directory itself", path,
-            kind == HOME_RUN ? "CAY_RUN_DIR" : "CAY_STATE_DIR");
+    bool link = fd < 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    if (link && !is_trusted_link(&st))
+        return cay_fail(err, CAY_E_DENIED,
+                        "%s is somebody else's symbolic link; give $%s the directory itself", path,
+                        kind == HOME_RUN ? "CAY_RUN_DIR" : "CAY_STATE_DIR");
+    if (link)
+        fd = open(path, flags);
     if (fd < 0 || fstat(fd, &st) < 0)
         return cay_fail_errno(err, errno, "cannot open %s", path);
     /* Whoever else could write there could pose as a keeper. */

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/util.h"
+#include "wire/version.h"
 
 #include <endian.h>
 #include <fcntl.h>
@@ -13,7 +14,9 @@
 #include <sys/stat.h>
 
 #define MAGIC 0x52594143u /* "CAYR" */
-#define VERSION 1u
+/* The major version is the lower half. */
+#define VERSION ((uint32_t)WIRE_MINOR << 16 | WIRE_MAJOR)
+#define MAJOR(version) ((version)&0xffff)
 /* A reader that meets a half-written record looks again this often before it calls it damaged. */
 #define TRIES 50
 /* What a file system gives out at once, and how much longer a record may get. */
@@ -24,10 +27,16 @@ struct header {
     uint32_t magic, version, crc, size;
 };
 
+/* A version that was damaged must not pass for another one. That of 1.0 is the payload's alone. */
+static uint32_t checksum(uint32_t version, const void *bytes, size_t size)
+{
+    return cay_crc32(bytes, size) ^ (version - 1);
+}
+
 static struct header make_header(const void *bytes, size_t size)
 {
-    return (struct header){htole32(MAGIC), htole32(VERSION), htole32(cay_crc32(bytes, size)),
-                           htole32((uint32_t)size)};
+    return (struct header){htole32(MAGIC), htole32(VERSION),
+                           htole32(checksum(VERSION, bytes, size)), htole32((uint32_t)size)};
 }
 
 int record_overwrite(int fd, const void *bytes, size_t size)
@@ -100,7 +109,7 @@ int record_settle_at(int dir, const char *name, const void *bytes, size_t size,
     return 0;
 }
 
-enum look { LOOK_GOOD, LOOK_EMPTY, LOOK_BAD, LOOK_FAILED };
+enum look { LOOK_GOOD, LOOK_FOREIGN, LOOK_EMPTY, LOOK_BAD, LOOK_FAILED };
 
 static enum look read_once(int fd, struct cay_buf *out)
 {
@@ -109,14 +118,14 @@ static enum look read_once(int fd, struct cay_buf *out)
     size_t before = out->size;
     if (fstat(fd, &st) < 0)
         return LOOK_FAILED;
-    if (st.st_size > CAY_MAX_RECORD)
+    if (!S_ISREG(st.st_mode) || st.st_size > CAY_MAX_RECORD)
         return LOOK_BAD;
     if (st.st_size == 0)
         return LOOK_EMPTY;
     ssize_t n = pread(fd, &header, sizeof(header), 0);
     if (n < 0)
         return LOOK_FAILED;
-    if (n != sizeof(header) || le32toh(header.magic) != MAGIC || le32toh(header.version) != VERSION)
+    if (n != sizeof(header) || le32toh(header.magic) != MAGIC)
         return LOOK_BAD;
     size_t size = le32toh(header.size);
     /* A size that cannot be right must not spoil the buffer, which fails for good. */
@@ -131,10 +140,11 @@ static enum look read_once(int fd, struct cay_buf *out)
     n = pread(fd, room, size, sizeof(header));
     if (n < 0)
         return LOOK_FAILED;
-    if (n != (ssize_t)size || cay_crc32(room, size) != le32toh(header.crc))
+    uint32_t version = le32toh(header.version);
+    if (n != (ssize_t)size || checksum(version, room, size) != le32toh(header.crc))
         return LOOK_BAD;
     out->size = before + size;
-    return LOOK_GOOD;
+    return MAJOR(version) == WIRE_MAJOR ? LOOK_GOOD : LOOK_FOREIGN;
 }
 
 int record_read(int fd, struct cay_buf *out, struct cay_error *err)
@@ -142,15 +152,15 @@ int record_read(int fd, struct cay_buf *out, struct cay_error *err)
     enum look look = LOOK_BAD;
     for (int i = 0; i < TRIES; i++) {
         look = read_once(fd, out);
-        if (look == LOOK_GOOD)
-            return 0;
+        if (look == LOOK_GOOD || look == LOOK_FOREIGN)
+            return look == LOOK_FOREIGN;
         if (look == LOOK_FAILED)
             return cay_fail_errno(err, errno, "cannot read the record");
         sched_yield();
     }
     if (look == LOOK_EMPTY)
         return cay_fail(err, CAY_E_NOT_FOUND, "the record is empty");
-    return cay_fail(err, CAY_E_INVALID, "the record is damaged or of another version");
+    return cay_fail(err, CAY_E_INVALID, "the record is damaged");
 }
 
 int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err)
@@ -159,7 +169,6 @@ int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_er
     autofd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return cay_fail_errno(err, errno, "cannot open the record %s", name);
-    if (record_read(fd, out, err) < 0)
-        return cay_fail_context(err, "%s", name);
-    return 0;
+    int read = record_read(fd, out, err);
+    return read < 0 ? cay_fail_context(err, "%s", name) : read;
 }

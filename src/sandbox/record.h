@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records on disk: a header (magic, version, checksum, size) and fields. A record that does not
- * check is reported as damaged and never hides a good one.
+ * Records on disk: a header (magic, major and minor version, checksum, size), the same in every
+ * version, and fields. A record that does not check is reported as damaged and never hides a good
+ * one. One of a newer minor version has fields that are skipped; of one of another major version
+ * only what all versions have in common may be used (wire/version.h).
  */
 #ifndef CAY_SANDBOX_RECORD_H
 #define CAY_SANDBOX_RECORD_H
@@ -21,8 +23,8 @@ int record_settle_at(int dir, const char *name, const void *bytes, size_t size,
 /* In place, for the one writer of a file that others read meanwhile: readers check
  * and try again. */
 int record_overwrite(int fd, const void *bytes, size_t size);
-/* Appends the payload to `out`. NOT_FOUND: no such file or still empty; INVALID: damaged or
- * foreign; everything else says nothing about the record. */
+/* Appends the payload to `out`. 0; 1: it is of another major version; -1, NOT_FOUND: no such file
+ * or still empty; INVALID: damaged or foreign; everything else says nothing about the record. */
 int record_read(int fd, struct cay_buf *out, struct cay_error *err);
 int record_read_at(int dir, const char *name, struct cay_buf *out, struct cay_error *err);
 

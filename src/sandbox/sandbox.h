@@ -40,9 +40,15 @@ int sandbox_dial(struct cay *cay, const char *id, int *sock, struct cay_error *e
 /* Why the keeper hung up: always -1, with GONE and how the sandbox ended, NOT_FOUND, or, if it
  * lives, UNAVAILABLE. */
 int sandbox_explain(struct cay *cay, const char *id, struct cay_error *err);
+/* After chan_pop or chan_recv failed on a keeper's socket: -1 if that is because it is of another
+ * version, and `err` then says so; 0: because of something else. */
+int sandbox_misheard(const char *id, struct cay_error *err);
 /* Connects to the keeper, and waits for one that is being made. NOT_FOUND, GONE (with how it
  * ended), or a channel to be given to chan_done. */
 int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_error *err);
+/* After a request could not be sent: a keeper that hangs up in the middle of one has said why,
+ * which is put into `err` (not NULL). Always -1. */
+int sandbox_unsent(struct chan *chan, struct cay_error *err);
 /* One request, one answer; ERROR answers become errors. Free the answer with msg_done, then
  * chan_done. */
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
@@ -54,8 +60,16 @@ int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct
 #define SANDBOX_PATIENCE_MS 60000
 /* And for one that is asked something else. */
 #define SANDBOX_ANSWER_MS 10000
+/* A keeper that says nothing, or takes nothing, for this long is asked whether it lives. */
+#define SANDBOX_CHECK_MS (SANDBOX_PATIENCE_MS - SANDBOX_ANSWER_MS)
 /* Until the socket has something to read, a hangup among it. False: not in time. */
 bool sandbox_await(int sock, uint64_t ms);
+/* Asks it. -1 with CAY_E_UNAVAILABLE: it did not answer, and `sock` (-1: none) is silent still. */
+int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *err);
+/* Sends to the keeper of `id`. What it does not take may be waited for as long as it lives: a
+ * process that does not read holds back whoever writes to it. */
+int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
+                 struct cay_error *err);
 
 /* kill.c: the last resort for a keeper that does not answer: it dies, and its sandbox with it. */
 int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err);
@@ -120,5 +134,8 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd);
  */
 int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay_error *err);
 void sandbox_unclaim(struct cay *cay, const char *id, int *claim);
+/* The same of prepared sandboxes that nobody had: no record tells of them, only their cgroups do.
+ */
+void sandbox_sweep_prepared(struct cay *cay);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "wire/field.h"
+#include "wire/version.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,10 +32,11 @@ enum json_kind {
     JSON_SKIP
 };
 
-/* One line for each field: its key on disk, its name in JSON and how it is shown there. */
-#define F(key, type, member, name, json)                         \
-    {                                                            \
-        WIRE_FIELD(key, type, struct stored, member), name, json \
+/* One line for each field: its key on disk, its name in JSON and how it is shown there. A keeper
+ * that ignored one would make another sandbox than was asked for. */
+#define F(key, type, member, name, json)                                     \
+    {                                                                        \
+        WIRE_FIELD(key | WIRE_MUST, type, struct stored, member), name, json \
     }
 static const struct {
     struct wire_field wire;
@@ -303,7 +305,18 @@ static int load_mounts(const struct stored *s, struct spec *out, struct cay_erro
     return 0;
 }
 
-int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error *err)
+static int check_loaded(const struct spec *spec, const struct stored *s, struct cay_error *err)
+{
+    if (spec->unknown)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        WIRE_WHO " does not know field %u of the sandbox's spec, and must not "
+                                 "ignore it; it was written by a newer version",
+                        (unsigned)spec->unknown);
+    return check_words(s, err) < 0 ? -1 : check_numbers(s, err);
+}
+
+static int load(const char *bytes, size_t size, bool strict, struct spec *out,
+                struct cay_error *err)
 {
     struct wire_field table[CAY_COUNT(fields)];
     struct spec spec = {
@@ -315,7 +328,7 @@ int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error
     }
     memcpy(spec.bytes, bytes, size);
     wire_table(table);
-    if (wire_decode(spec.bytes, size, table, CAY_COUNT(table), s, err) < 0) {
+    if (wire_decode(spec.bytes, size, table, CAY_COUNT(table), s, &spec.unknown, err) < 0) {
         memset(s, 0, sizeof(*s));
         spec_done(&spec);
         return -1;
@@ -340,15 +353,25 @@ int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error
         .labels = s->labels,
         .ephemeral = s->ephemeral != 0,
     };
-    if (!s->id || !s->image || !s->network || check_words(s, err) < 0 ||
-        check_numbers(s, err) < 0 || load_mounts(s, &spec, err) < 0) {
-        if (!s->id || !s->image || !s->network)
-            cay_fail(err, CAY_E_INVALID, "damaged spec");
+    int checked = !s->id || !s->image || !s->network ? cay_fail(err, CAY_E_INVALID, "damaged spec")
+                  : strict                           ? check_loaded(&spec, s, err)
+                                                     : 0;
+    if (checked < 0 || load_mounts(s, &spec, err) < 0) {
         spec_done(&spec);
         return -1;
     }
     *out = spec;
     return 0;
+}
+
+int spec_load(const char *bytes, size_t size, struct spec *out, struct cay_error *err)
+{
+    return load(bytes, size, true, out, err);
+}
+
+int spec_read(const char *bytes, size_t size, struct spec *out, struct cay_error *err)
+{
+    return load(bytes, size, false, out, err);
 }
 
 void spec_done(struct spec *spec)
@@ -380,7 +403,7 @@ const char *spec_difference(const struct spec *a, const struct spec *b)
         if (x.size != y.size || (x.size && memcmp(x.data, y.data, x.size) != 0))
             return fields[i].name;
     }
-    return "spec";
+    return a->unknown || b->unknown ? "spec" : NULL;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

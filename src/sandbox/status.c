@@ -20,26 +20,40 @@ static const struct wire_field fields[] = {
     S(4, WIRE_STR, boot_id),         S(5, WIRE_U64, created_ms), S(6, WIRE_U64, ended_ms),
     S(7, WIRE_U64, ttl_deadline_us), S(8, WIRE_U64, keeper_pid), S(9, WIRE_U64, init_pid),
     S(10, WIRE_U64, processes),      S(11, WIRE_U64, id_range),  S(12, WIRE_U64, ephemeral),
-    S(13, WIRE_STRV, labels),        S(14, WIRE_STR, instance),
+    S(13, WIRE_STRV, labels),        S(14, WIRE_STR, instance),  S(15, WIRE_STR, version),
 };
 #undef S
 
 int status_encode(const struct status *status, struct cay_buf *out)
 {
-    return wire_encode(out, fields, CAY_COUNT(fields), status);
+    struct status own = *status;
+    if (!own.version)
+        own.version = CAY_VERSION;
+    return wire_encode(out, fields, CAY_COUNT(fields), &own);
 }
 
 int status_decode(const char *bytes, size_t size, struct status *out, struct cay_error *err)
 {
+    uint16_t unknown; /* nothing is refused that is only shown */
     struct status status = {0};
-    if (wire_decode(bytes, size, fields, CAY_COUNT(fields), &status, err) < 0)
+    if (wire_decode(bytes, size, fields, CAY_COUNT(fields), &status, &unknown, err) < 0)
         return -1;
-    if (status.state > CAY_STATE_LOST) {
-        status_done(&status);
-        return cay_fail(err, CAY_E_INVALID, "a status record with an unknown state");
-    }
+    if (status.state > CAY_STATE_LOST) /* of a newer version */
+        status.state = status.ended_ms ? CAY_STATE_EXITED : CAY_STATE_RUNNING;
     *out = status;
     return 0;
+}
+
+struct status status_foreign(const char *bytes, size_t size, bool kept, char reason[160])
+{
+    struct status status = {0};
+    if (status_decode(bytes, size, &status, NULL) < 0)
+        status.state = kept ? CAY_STATE_RUNNING : CAY_STATE_EXITED;
+    snprintf(reason, 160, "%.80s (cay %.20s, of another protocol)",
+             status.reason ? status.reason : "its status cannot be read",
+             status.version ? status.version : "?");
+    status.reason = reason;
+    return status;
 }
 
 void status_done(struct status *status)
@@ -100,6 +114,14 @@ int status_lock(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+int status_open(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == EROFS)
+        fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return fd;
 }
 
 bool status_locked(int fd)

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -124,7 +125,7 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
     struct cay_error err;
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
     autostatus struct status status = {0};
-    bool known = record_read(status_fd, &buf, &err) == 0;
+    bool known = record_read(status_fd, &buf, &err) >= 0;
     if (!known && err.code != CAY_E_NOT_FOUND && err.code != CAY_E_INVALID)
         return -1; /* there may be one, and what it says counts */
     enum last what = known || err.code == CAY_E_INVALID ? LAST_DAMAGED : LAST_NONE;
@@ -163,42 +164,69 @@ static enum life ended_or_none(struct cay *cay, const char *id, struct cay_error
     return LIFE_UNKNOWN;
 }
 
-/* 1: its creator may be at work; 0: not; -1. */
-static int is_young(const struct cay *cay, int dir)
+/* Whether it holds nothing but what is in the run directory of a sandbox. */
+static bool holds_ours_only(int dir)
+{
+    static const char *const ours[] = {".", "..", "ctl", "status"};
+    autofd int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    bool only = true;
+    if (!stream)
+        return false;
+    steal_fd(&fd);
+    for (struct dirent *e; only && (e = readdir(stream));) {
+        only = false;
+        for (size_t i = 0; i < CAY_COUNT(ours) && !only; i++)
+            only = strcmp(e->d_name, ours[i]) == 0;
+    }
+    closedir(stream);
+    return only;
+}
+
+/* Removes what has the name of the status file and is no file: no keeper can hold a lock by it. A
+ * directory with something in it stays. One at a time, so that nobody removes the file that another
+ * has made instead. */
+static int clear_status(int dir)
+{
+    struct stat st;
+    int result = 0;
+    if (flock(dir, LOCK_EX) < 0)
+        return -1;
+    if (fstatat(dir, "status", &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
+        result = unlinkat(dir, "status", S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+    flock(dir, LOCK_UN);
+    return result;
+}
+
+/* A run directory whose creator died before it had a status file, or where that is gone. With
+ * anything else in it, it is not a sandbox, and stays. */
+static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *status_fd,
+                            struct cay_error *err)
 {
     struct stat st;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     if (fstat(dir, &st) < 0)
-        return -1;
-    bool young = st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec;
-    return cay->looks || (young && !cay->alone);
-}
-
-/*
- * A run directory without a status file: its creator, or who removed it, died early. Then there is
- * no more in it than the socket. With anything else in it, it is not a sandbox, and stays.
- */
-static enum life drop_bare(struct cay *cay, const char *id, int dir, struct cay_error *err)
-{
-    struct stat st;
-    int young = is_young(cay, dir);
-    if (young != 0)
-        return young < 0 ? unknown(cay, id, errno, err) : LIFE_KEPT;
-    if (fstatat(dir, "ctl", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode))
-        unlinkat(dir, "ctl", 0);
-    if (unlinkat(cay->run, id, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST &&
-        !home_absent(errno))
         return unknown(cay, id, errno, err);
-    return ended_or_none(cay, id, err);
+    bool young = st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec;
+    if (cay->looks || (young && !cay->alone))
+        return LIFE_KEPT;
+    if (!holds_ours_only(dir))
+        return ended_or_none(cay, id, err);
+    if (clear_status(dir) < 0)
+        return unknown(cay, id, errno, err);
+    *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*status_fd >= 0)
+        return LIFE_ENDED;
+    return home_absent(errno) ? ended_or_none(cay, id, err) : unknown(cay, id, errno, err);
 }
 
 bool sandbox_kept(const struct cay *cay, const char *id)
 {
     char path[CAY_MAX_ID + 8];
     snprintf(path, sizeof(path), "%s/status", id);
-    autofd int fd = openat(cay->run, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? !home_absent(errno) : status_locked(fd);
+    autofd int fd = status_open(cay->run, path);
+    return fd < 0 ? !home_absent(errno) && !home_misplaced(errno) : status_locked(fd);
 }
 
 /* ENDED: nobody holds its lock, and its status file is open. */
@@ -206,17 +234,23 @@ static enum life open_status(struct cay *cay, const char *id, int dir, int *stat
                              struct cay_error *err)
 {
     struct stat st;
-    *status_fd = openat(dir, "status", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    *status_fd = status_open(dir, "status");
     if (*status_fd < 0)
-        return errno == ENOENT ? drop_bare(cay, id, dir, err) : unknown(cay, id, errno, err);
+        return errno == ENOENT || home_misplaced(errno) ? adopt_bare(cay, id, dir, status_fd, err)
+                                                        : unknown(cay, id, errno, err);
     if (status_locked(*status_fd))
         return LIFE_KEPT;
     if (fstat(*status_fd, &st) < 0)
         return unknown(cay, id, errno, err);
+    if (!S_ISREG(st.st_mode)) {
+        close_fd(status_fd);
+        return adopt_bare(cay, id, dir, status_fd, err);
+    }
     if (st.st_size > 0)
         return LIFE_ENDED;
-    int young = is_young(cay, dir);
-    return young < 0 ? unknown(cay, id, errno, err) : young ? LIFE_KEPT : LIFE_ENDED;
+    autofd int own = -1;
+    enum life life = adopt_bare(cay, id, dir, &own, err);
+    return own >= 0 ? LIFE_ENDED : life;
 }
 
 enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err)
@@ -232,8 +266,11 @@ enum life sandbox_life(struct cay *cay, const char *id, struct cay_error *err)
     /* Dead. Whoever gets the lock sweeps; whoever does not finds it done or being done. */
     if (cay->looks)
         return LIFE_KEPT;
-    if (status_lock(fd) < 0)
-        return errno == EAGAIN || errno == EACCES ? LIFE_KEPT : unknown(cay, id, errno, err);
+    int eno = status_lock(fd) < 0 ? errno : 0;
+    if (eno == EBADF)
+        return ended_or_none(cay, id, err); /* nothing can be written there, nor removed */
+    if (eno)
+        return eno == EAGAIN || eno == EACCES ? LIFE_KEPT : unknown(cay, id, eno, err);
     if (fstat(fd, &st) < 0)
         return unknown(cay, id, errno, err);
     if (st.st_nlink > 0)
@@ -291,4 +328,26 @@ void sandbox_unclaim(struct cay *cay, const char *id, int *claim)
     if (*claim >= 0)
         home_remove_run(cay->run, id);
     close_fd(claim);
+}
+
+/* "pool~" and 12 digits, then whatever home_group_name adds. */
+static int sweep_prepared(const char *group, void *data)
+{
+    struct cay *cay = data;
+    char id[sizeof(PARSE_POOL) + 12], name[HOME_GROUP_SIZE];
+    const char *checked;
+    snprintf(id, sizeof(id), "%s", group);
+    if (!parse_id_reserved(id) || parse_id(id, &checked, NULL) < 0)
+        return 0;
+    home_group_name(cay, id, name);
+    /* The directory is made before the group, and removed after it. */
+    if (strcmp(name, group) == 0 && faccessat(cay->run, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+        home_absent(errno))
+        (void)cgroup_sweep_unused(group, NULL);
+    return 0;
+}
+
+void sandbox_sweep_prepared(struct cay *cay)
+{
+    cgroup_list(sweep_prepared, cay);
 }

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/sock.h"
 #include "base/util.h"
+#include "wire/version.h"
 
 #include <string.h>
 
@@ -50,19 +51,24 @@ ssize_t chan_fill(struct chan *chan)
 
 int chan_pop(struct chan *chan, struct msg *out, struct cay_error *err)
 {
-    struct frame frame;
+    struct frame frame = {.major = WIRE_MAJOR};
     /* Nothing is moved here: many small frames in one read must not cost their square. */
     int64_t n = chan->in.size == chan->eaten
                     ? 0
                     : frame_parse(chan->in.data + chan->eaten, chan->in.size - chan->eaten, &frame);
     if (n < 0)
-        return cay_fail(err, CAY_E_INVALID, "not a cay frame: another version, or damaged");
+        return cay_fail(err, CAY_E_INVALID, "not a cay frame");
+    if (frame.major != WIRE_MAJOR && !msg_is_common(frame.type))
+        return cay_fail(err, CAY_E_VERSION,
+                        "the other side speaks protocol %u.%u, this is " WIRE_WHO, frame.major,
+                        frame.minor);
     if (n == 0)
         return 0;
     if (frame.fds > chan->n_fds)
         return cay_fail(err, CAY_E_INVALID, "a frame came without its descriptors");
     if (msg_decode(&frame, out, err) < 0)
         return -1;
+    chan->minor = frame.minor;
     chan->eaten += (size_t)n;
     return 1;
 }
@@ -97,7 +103,7 @@ static int fill_exact(struct chan *chan, size_t size, struct cay_error *err)
         size_t want = size - chan->in.size;
         char *room = size > CAY_MAX_FRAME + FRAME_HEADER ? NULL : buf_room(&chan->in, want);
         if (!room)
-            return cay_fail(err, CAY_E_INVALID, "not a cay frame: another version, or damaged");
+            return cay_fail(err, CAY_E_INVALID, "not a cay frame");
         ssize_t n = sock_recv(chan->sock, room, want, chan->fds, &chan->n_fds, FRAME_MAX_FDS);
         if (n <= 0)
             return n < 0 ? cay_fail_errno(err, errno, "cannot read from the peer") : 0;

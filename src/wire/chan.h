@@ -15,6 +15,7 @@ struct chan {
     size_t eaten; /* bytes of the messages handed out so far; dropped by the next read */
     int fds[FRAME_MAX_FDS];
     size_t n_fds;
+    uint8_t minor;   /* version of the peer, from its last frame */
     size_t read_max; /* bytes of one read; 0: a whole pipe. For who has very many channels */
 };
 
@@ -26,8 +27,9 @@ void chan_done(struct chan *chan); /* closes the socket and unclaimed descriptor
 ssize_t chan_fill(struct chan *chan);
 /*
  * The next whole message among the bytes read so far. 1: `out` (borrowing from the channel until
- * the next pop or fill; free with msg_done); 0: not yet; -1: the peer talks nonsense and must be
- * dropped.
+ * the next pop or fill; free with msg_done); 0: not yet; -1: drop the peer,
+ * and say why if it asked something: it talks nonsense (INVALID), is of another version (VERSION),
+ * or wants something that this version does not know (UNSUPPORTED).
  */
 int chan_pop(struct chan *chan, struct msg *out, struct cay_error *err);
 /* Takes the oldest descriptor that came, -1 if there is none. Call once for each that was

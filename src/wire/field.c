@@ -60,6 +60,9 @@ int wire_encode(struct cay_buf *buf, const struct wire_field *table, size_t n, c
 {
     for (size_t i = 0; i < n; i++)
         put_field(buf, &table[i], (const char *)object + table[i].offset);
+#ifdef CAY_TEST_FIELD /* tests/versions: a field that this version does not have, in everything */
+    put(buf, CAY_TEST_FIELD, "new", 4);
+#endif
     return buf->failed ? -1 : 0;
 }
 
@@ -89,6 +92,12 @@ static int next_raw(const char **at, const char *end, struct raw *out)
     return 1;
 }
 
+/* With or without WIRE_MUST it is the same field. */
+static bool has_key(const struct wire_field *field, const struct raw *raw)
+{
+    return ((field->key ^ raw->key) & ~WIRE_MUST) == 0;
+}
+
 static bool is_cstr(const struct raw *raw)
 {
     return raw->size > 0 && memchr(raw->data, 0, raw->size) == raw->data + raw->size - 1;
@@ -104,7 +113,7 @@ static int take_list(const char *bytes, size_t size, const struct wire_field *fi
     size_t count = 0;
     const char *at = bytes;
     for (struct raw raw; next_raw(&at, bytes + size, &raw) > 0;)
-        count += raw.key == field->key;
+        count += has_key(field, &raw);
     if (count == 0)
         return 0;
     if (count > CAY_MAX_FIELDS)
@@ -115,7 +124,7 @@ static int take_list(const char *bytes, size_t size, const struct wire_field *fi
     *(const char ***)((char *)object + field->offset) = list;
     at = bytes;
     for (struct raw raw; next_raw(&at, bytes + size, &raw) > 0;)
-        if (raw.key == field->key)
+        if (has_key(field, &raw))
             *list++ = raw.data;
     return 0;
 }
@@ -156,29 +165,53 @@ static int take(const struct wire_field *field, const struct raw *raw, char *at)
     return -1;
 }
 
-int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n,
-                void *object, struct cay_error *err)
+static bool must_know(const struct raw *raw)
+{
+#ifdef CAY_TEST_FIELD
+    if (raw->key == (CAY_TEST_FIELD))
+        return false;
+#endif
+    return raw->key & WIRE_MUST;
+}
+
+/* Each field into its place. -1: *key is that of a malformed one. */
+static int take_all(const char *bytes, size_t size, const struct wire_field *table, size_t n,
+                    void *object, uint16_t *unknown, uint16_t *key)
 {
     size_t fields = 0;
-    int more;
+    int more = 0;
     const char *at = bytes;
+    for (struct raw raw; size && (more = next_raw(&at, bytes + size, &raw)) > 0;) {
+        const struct wire_field *field = NULL;
+        *key = raw.key & ~WIRE_MUST;
+        for (size_t i = 0; i < n && !field; i++)
+            if (has_key(&table[i], &raw))
+                field = &table[i];
+        if (!*key || ++fields > CAY_MAX_FIELDS ||
+            (field && take(field, &raw, (char *)object + field->offset) < 0))
+            return -1;
+        if (!field && must_know(&raw))
+            *unknown = *key;
+    }
+    if (more < 0)
+        *key = 0;
+    return more;
+}
+
+int wire_decode(const char *bytes, size_t size, const struct wire_field *table, size_t n,
+                void *object, uint16_t *unknown, struct cay_error *err)
+{
+    uint16_t key = 0, must = 0;
     if (size && take_lists(bytes, size, table, n, object) < 0) {
         wire_free(table, n, object);
         return cay_fail(err, CAY_E_TOO_LARGE,
                         "a message with too many fields, or no memory for them");
     }
-    for (struct raw raw; size && (more = next_raw(&at, bytes + size, &raw)) != 0;) {
-        const struct wire_field *field = NULL;
-        for (size_t i = 0; more > 0 && i < n && !field; i++)
-            if (table[i].key == raw.key)
-                field = &table[i];
-        if (!field || ++fields > CAY_MAX_FIELDS ||
-            take(field, &raw, (char *)object + field->offset) < 0) {
-            wire_free(table, n, object);
-            return cay_fail(err, CAY_E_INVALID, "malformed message: field %u",
-                            more > 0 ? (unsigned)raw.key : 0u);
-        }
+    if (take_all(bytes, size, table, n, object, &must, &key) < 0) {
+        wire_free(table, n, object);
+        return cay_fail(err, CAY_E_INVALID, "malformed message: field %u", (unsigned)key);
     }
+    *unknown = must;
     return 0;
 }
 

@@ -32,8 +32,10 @@ int follow_take(struct follow *follow, const struct msg *msg, struct cay_event *
 {
     follow->gap = is_gap(follow, msg);
     if (follow->gap) {
-        *out = (struct cay_event){
-            .kind = CAY_EVENT_GAP, .offset = follow->next, .size = msg->offset - follow->next};
+        *out = (struct cay_event){.kind = CAY_EVENT_GAP,
+                                  .offset = follow->next,
+                                  .size = msg->offset - follow->next,
+                                  .why = (enum cay_code)msg->code};
         follow->next = msg->offset;
         return 1;
     }
@@ -46,11 +48,16 @@ int follow_take(struct follow *follow, const struct msg *msg, struct cay_event *
             .offset = msg->offset,
             .data = msg->data.data,
             .size = msg->data.size,
+            .why = follow->next == CAY_FROM_KEPT ? (enum cay_code)msg->code : CAY_OK,
         };
         follow->next = msg->offset + msg->data.size;
         return 1;
     case MSG_EXIT:
-        *out = (struct cay_event){.kind = CAY_EVENT_EXIT, .offset = msg->offset};
+        *out = (struct cay_event){
+            .kind = CAY_EVENT_EXIT,
+            .offset = msg->offset,
+            .why = follow->next == CAY_FROM_KEPT ? (enum cay_code)msg->code : CAY_OK,
+        };
         out->exit = msg_exit(msg);
         return 1;
     case MSG_OK:

@@ -2,15 +2,15 @@
 #include "wire/frame.h"
 
 #include "base/limits.h"
+#include "wire/version.h"
 
 #include <endian.h>
 #include <string.h>
 
 struct header {
     uint32_t size;
-    uint16_t type;
-    uint8_t fds;
-    uint8_t version;
+    uint8_t type, minor;
+    uint8_t fds, major;
     uint32_t tag;
 };
 _Static_assert(sizeof(struct header) == FRAME_HEADER, "the header has no padding");
@@ -22,18 +22,18 @@ int64_t frame_parse(const void *bytes, size_t size, struct frame *out)
         return 0;
     memcpy(&h, bytes, sizeof(h));
     uint32_t payload = le32toh(h.size);
-    if (h.version != FRAME_VERSION || payload > CAY_MAX_FRAME || h.fds > FRAME_MAX_FDS)
+    if (h.major == 0 || payload > CAY_MAX_FRAME || h.fds > FRAME_MAX_FDS)
         return -1;
-    if (size - sizeof(h) < payload)
-        return 0;
     *out = (struct frame){
-        .type = le16toh(h.type),
+        .type = h.type,
         .fds = h.fds,
+        .major = h.major,
+        .minor = h.minor,
         .tag = le32toh(h.tag),
         .size = payload,
         .payload = (const char *)bytes + sizeof(h),
     };
-    return (int64_t)sizeof(h) + payload;
+    return size - sizeof(h) < payload ? 0 : (int64_t)sizeof(h) + payload;
 }
 
 size_t frame_size(const void *header)
@@ -43,10 +43,10 @@ size_t frame_size(const void *header)
     return sizeof(h) + le32toh(h.size);
 }
 
-size_t frame_begin(struct cay_buf *buf, uint16_t type, uint32_t tag, uint8_t fds)
+size_t frame_begin(struct cay_buf *buf, uint8_t type, uint32_t tag, uint8_t fds)
 {
     struct header h = {
-        .type = htole16(type), .fds = fds, .version = FRAME_VERSION, .tag = htole32(tag)};
+        .type = type, .minor = WIRE_MINOR, .fds = fds, .major = WIRE_MAJOR, .tag = htole32(tag)};
     size_t position = buf->size;
     buf_add(buf, &h, sizeof(h));
     return position;

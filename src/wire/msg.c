@@ -3,6 +3,9 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "wire/version.h"
+
+#include <string.h>
 
 /* Keys are part of the protocol: never reused, never renumbered. */
 #define M(key, type, member) WIRE_FIELD(key, type, struct msg, member)
@@ -23,18 +26,55 @@ static const struct wire_field fields[] = {
 };
 #undef M
 
+_Static_assert(FS_CHANGE <= UINT8_MAX, "a type is one byte");
+
 int msg_encode(struct cay_buf *buf, const struct msg *msg, uint8_t fds)
 {
-    size_t position = frame_begin(buf, msg->type, msg->tag, fds);
+    size_t position = frame_begin(buf, (uint8_t)msg->type, msg->tag, fds);
     wire_encode(buf, fields, CAY_COUNT(fields), msg);
     return frame_end(buf, position);
 }
 
+bool msg_is_common(unsigned type)
+{
+    return type == MSG_OK || type == MSG_ERROR || type == OP_STOP;
+}
+
+static bool is_request(unsigned type)
+{
+    return (type >= OP_PREPARE && type < MSG_READY) || (type >= INIT_SPAWN && type < INIT_READY) ||
+           (type >= FS_READ && type < FS_ENTRY);
+}
+
+/* What a newer peer said must not be acted on by halves. */
+static int refuse_unknown(const struct frame *frame, const struct msg *msg, uint16_t field,
+                          struct cay_error *err)
+{
+    uint64_t flags = is_request(msg->type) ? msg->flags & MSG_F_FREE : 0;
+    if (msg_is_common(msg->type) || (!field && !flags))
+        return 0;
+    if (field)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        WIRE_WHO " does not know field %u of message %u, and must not ignore it; "
+                                 "the other side speaks protocol %u.%u",
+                        (unsigned)field, (unsigned)msg->type, frame->major, frame->minor);
+    return cay_fail(err, CAY_E_UNSUPPORTED,
+                    WIRE_WHO " does not know the flags 0x%llx of message %u, and must not ignore "
+                             "them; the other side speaks protocol %u.%u",
+                    (unsigned long long)flags, (unsigned)msg->type, frame->major, frame->minor);
+}
+
 int msg_decode(const struct frame *frame, struct msg *out, struct cay_error *err)
 {
+    uint16_t unknown;
     struct msg msg = {.type = frame->type, .tag = frame->tag};
-    if (wire_decode(frame->payload, frame->size, fields, CAY_COUNT(fields), &msg, err) < 0)
+    if (wire_decode(frame->payload, frame->size, fields, CAY_COUNT(fields), &msg, &unknown, err) <
+        0)
         return -1;
+    if (refuse_unknown(frame, &msg, unknown, err) < 0) {
+        msg_done(&msg);
+        return -1;
+    }
     *out = msg;
     return 0;
 }
@@ -44,11 +84,25 @@ void msg_done(struct msg *msg)
     wire_free(fields, CAY_COUNT(fields), msg);
 }
 
+int msg_stats(const struct msg *msg, struct cay_stats *out, struct cay_error *err)
+{
+    if (msg->type != MSG_STATS || !msg->data.size)
+        return cay_fail(err, CAY_E_INTERNAL, "the keeper gave no numbers");
+    struct cay_stats stats = {0};
+    memcpy(&stats, msg->data.data, CAY_MIN(msg->data.size, sizeof(stats)));
+    *out = stats;
+    return 0;
+}
+
 int msg_to_error(const struct msg *msg, struct cay_error *err)
 {
     /* init's answers have types of their own, and carry an error as well. */
     if (msg->type != MSG_ERROR && !msg->code)
         return cay_fail(err, CAY_E_INTERNAL, "the answer is an unexpected one (%u)", msg->type);
-    return cay_fail_copy(err, (unsigned)msg->code, (int)msg->sys_errno,
-                         msg->text ? msg->text : "unknown error");
+    const char *text = msg->text ? msg->text : "unknown error";
+    /* The other side names itself; both names are what is needed. */
+    if (msg->code == CAY_E_VERSION)
+        return cay_fail(err, CAY_E_VERSION, "%.200s, this is " WIRE_WHO "; " MSG_VERSION_ADVICE,
+                        text);
+    return cay_fail_copy(err, (unsigned)msg->code, (int)msg->sys_errno, text);
 }

@@ -19,13 +19,14 @@
 #include "wire/field.h"
 #include "wire/frame.h"
 
-/* Each with what it carries, "+" the descriptors that travel with it, "->" what answers it. */
+/* Each with what it carries, "+" the descriptors that travel with it, "->" what answers it. A
+ * number is one byte, never reused. */
 enum msg_type {
     /* ---- answers, in all three conversations */
 
     /* done; what it carries is named with the request */
     MSG_OK = 1,
-    /* code, sys_errno, text */
+    /* code, sys_errno, text; with code VERSION the text is the sender, by name and version */
     MSG_ERROR,
 
     /* ---- caller -> keeper */
@@ -46,7 +47,10 @@ enum msg_type {
      * answer is about the process that has it */
     OP_EXEC = 16,
     /* pid (0: the merged log), offset (UINT64_MAX: the oldest that is kept), flags FOLLOW, size and
-     * idle_ms as above -> OUTPUT..., EXIT | OK (nothing more) | ERROR stalled */
+     * idle_ms as above; flags STREAMS: from the first byte that is beyond `number` bytes of
+     * standard output or `end` bytes of standard error, instead of offset
+     * -> OUTPUT..., EXIT | OK (nothing more, or the sandbox has ended; size and end as of EXIT) |
+     * ERROR stalled */
     OP_ATTACH,
     /* pid, data | flags EOF; flags AT: offset says which byte of all input is the first, and what
      * was given before is skipped -> nothing on a stream connection, else OK */
@@ -83,15 +87,17 @@ enum msg_type {
     MSG_READY = 48,
     /* pid, flags KNOWN: it was started before */
     MSG_STARTED,
-    /* pid, stream, offset, data */
+    /* pid, stream, offset, number (its place in its own stream), data, code (if bytes before it are
+     * missing: why) */
     MSG_OUTPUT,
     /* pid, offset (where the output ends, or ended for this stream), number (the oldest byte that
-     * is kept) and the exit fields, text = why it did not end by itself */
+     * is kept) and the exit fields, text = why it did not end by itself, code as of OUTPUT; after
+     * OUTPUT...: size and end = bytes of standard output and error that were printed */
     MSG_EXIT,
     /* pid, flags RUNNING PTY, exit fields, started_ms, offset (start), end, text = command, name =
      * EXIT's text */
     MSG_PROC,
-    /* data = struct cay_stats: both sides are of one build, the frame's version says so */
+    /* data = struct cay_stats, which only grows at its end: see msg_stats */
     MSG_STATS,
 
     /* ---- keeper -> init */
@@ -159,6 +165,8 @@ enum msg_type {
     FS_CHANGE,
 };
 
+/* Of the lower 32, those that a request must not have if its reader does not know them; answers
+ * may. The upper ones may be ignored. */
 enum msg_flag {
     MSG_F_PTY = 1 << 0,
     MSG_F_STDIN = 1 << 1,  /* keep standard input open for OP_STDIN */
@@ -186,9 +194,13 @@ enum msg_flag {
     MSG_F_AT = 1 << 23,       /* STDIN: at this offset */
     MSG_F_LEFT = 1 << 24,     /* SIGNAL: because its client went away */
     MSG_F_HOLD = 1 << 25,     /* EXEC with DETACH: it waits a while for its first follower */
+    MSG_F_STREAMS = 1 << 27,  /* ATTACH: by places in either stream */
     MSG_F_TASKS = 1 << 28,    /* SPAWN: comes with the command's v1 memory group */
     MSG_F_LENIENT = 1 << 30,  /* LIST, FIND, GREP: what cannot be read is left out without a word */
 };
+
+/* Bits that are not used yet; a new flag is taken from here. */
+#define MSG_F_FREE (1ull << 26 | 1ull << 29 | 1ull << 31)
 
 struct msg {
     uint16_t type;
@@ -216,6 +228,17 @@ int msg_encode(struct cay_buf *buf, const struct msg *msg, uint8_t fds);
 int msg_decode(const struct frame *frame, struct msg *out, struct cay_error *err);
 void msg_done(struct msg *msg);
 #define automsg __attribute__((cleanup(msg_done)))
+
+/* What every version has, major ones included: enough to stop a sandbox, and to say why not more.
+ */
+bool msg_is_common(unsigned type);
+/* What to do about two versions that cannot talk to each other. */
+#define MSG_VERSION_ADVICE \
+    "every version can list, stop and remove it, all else takes a cay of its protocol"
+
+/* The numbers of a STATS message: those that both versions know, the rest 0. -1: it is another
+ * message. */
+int msg_stats(const struct msg *msg, struct cay_stats *out, struct cay_error *err);
 
 /* Turns an ERROR message into an error object; any other is one that nobody expected. Returns -1.
  */

@@ -9,8 +9,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     autostatus struct status status = {0};
+    char reason[160];
+    autostatus struct status foreign = status_foreign((const char *)data, size, true, reason);
     struct cay_info info;
     struct cay_error err;
+    FUZZ_REQUIRE(foreign.reason == reason && foreign.state <= CAY_STATE_LOST);
     if (status_decode((const char *)data, size, &status, &err) < 0)
         return 0;
     if (status_to_info(&status, "box", &info, &err) == 0) {

@@ -459,6 +459,95 @@ def test_bash_output(aio):
     aio.refused("bash/output", 404, session_id="nope")
 
 
+LINES = "seq -f 'line %010.0f' "  # 16 bytes each, with the newline
+
+
+def lines(first, last):
+    return "".join(f"line {i:010d}\n" for i in range(first, last + 1))
+
+
+def left_out(text):
+    """How many bytes are missing before a text, and the text."""
+    found = re.match(r"\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n", text)
+    assert found, text[:100]
+    return int(found[1]), text[found.end():]
+
+
+def test_bash_output_of_more_than_is_kept(cayd, cayd_make):
+    """A client that keeps up gets every byte, however much is printed all in all."""
+    aio = Aio(cayd, cayd_make(output=65536))
+    data = aio.bash(f"for i in 0 1 2 3 4 5; do {LINES} $((i * 2500 + 1)) $((i * 2500 + 2500)); echo step$i >&2; "
+                    "until [ -e /tmp/go$i ]; do sleep 0.02; done; done", async_mode=True)
+    at, got, errors = {"offset": 0, "stderr_offset": 0}, "", ""
+
+    def poll():
+        nonlocal got, errors
+        new = aio.data("bash/output", session_id=data["session_id"], command_id=data["command_id"], **at)
+        at.update(offset=new["offset"], stderr_offset=new["stderr_offset"])
+        got, errors = got + new["stdout"], errors + new["stderr"]
+        return new["command"]["status"]
+
+    for i in range(6):
+        until(lambda: poll() and errors.endswith(f"step{i}\n") and len(got) >= (i + 1) * 40000)
+        aio.shell(f"touch /tmp/go{i}")
+    until(lambda: poll() == "completed")
+    assert got == lines(1, 15000) and errors == "".join(f"step{i}\n" for i in range(6))
+    assert at == {"offset": len(got), "stderr_offset": len(errors)}
+
+
+def test_bash_output_that_is_not_kept(cayd, cayd_make):
+    """A client that does not keep up is told how many bytes of which stream it missed."""
+    aio = Aio(cayd, cayd_make(output=65536))
+    data = aio.bash(f"echo early >&2; {LINES} 20000; touch /tmp/printed; until [ -e /tmp/go ]; do sleep 0.02; done; "
+                    f"{LINES} 20001 20003; echo late >&2", async_mode=True)
+    until(lambda: aio.shell("ls /tmp/printed")["exit_code"] == 0)
+    until(lambda: aio.data("bash/output", **{k: data[k] for k in ("session_id", "command_id")})["offset"] == 320000)
+    first = aio.data("bash/output", session_id=data["session_id"], wait=False)
+    missing, text = left_out(first["stdout"])
+    assert missing >= 320000 - 65536 and lines(1, 20000)[missing:] == text
+    assert (left_out(first["stderr"]), first["stderr_offset"]) == ((6, ""), 6)
+    aio.shell("touch /tmp/go")
+    at = {"offset": first["offset"], "stderr_offset": first["stderr_offset"]}
+    until(lambda: aio.data("bash/output", session_id=data["session_id"], **at)["command"]["status"] == "completed")
+    rest = aio.data("bash/output", session_id=data["session_id"], **at)
+    assert (rest["stdout"], rest["stderr"], rest["offset"]) == (lines(20001, 20003), "late\n", 320048)
+
+
+def test_shell_view_of_output_that_is_not_kept(cayd, cayd_make):
+    """shell/view tells how much is missing at its beginning."""
+    aio = Aio(cayd, cayd_make(output=65536))
+    data = aio.shell(f"{LINES} 20000; touch /tmp/printed; sleep 600", async_mode=True)
+    until(lambda: aio.shell("ls /tmp/printed")["exit_code"] == 0)
+    until(lambda: aio.data("shell/view", id=data["session_id"])["output"].endswith(lines(20000, 20000)))
+    missing, text = left_out(aio.data("shell/view", id=data["session_id"])["output"])
+    assert lines(1, 20000)[missing:] == text
+
+
+def test_bash_output_of_a_command_that_is_not_known(aio):
+    """What is not kept at all is an error, and not an empty output."""
+    session = aio.bash("true")["session_id"]
+    aio.refused("bash/output", 404, session_id=session, command_id="999999")
+
+
+def test_a_character_across_two_answers(aio):
+    """A character whose end has not come is in the next answer, whole; at the end of the command it is given out."""
+    cut = "printf 'caf\\303' | tee /dev/stderr; until [ -e {} ]; do sleep 0.02; done; printf '\\251 ok\\n\\303'"
+    data = aio.bash(cut.format("/tmp/half"), timeout=1)
+    assert data["status"] == "running"
+    if data["offset"] == 0:  # a slow machine
+        until(lambda: aio.data("bash/output", session_id=data["session_id"], wait=False)["offset"] == 3)
+    else:
+        assert (data["stdout"], data["offset"], data["stderr"], data["stderr_offset"]) == ("caf", 3, "caf", 3)
+    half = aio.data("bash/output", session_id=data["session_id"], offset=1, stderr_offset=3, wait=False)
+    assert (half["stdout"], half["offset"], half["stderr"], half["stderr_offset"]) == ("af", 3, "", 3)
+    aio.shell("touch /tmp/half")
+    at = {"session_id": data["session_id"], "offset": 3, "stderr_offset": 3}
+    until(lambda: aio.data("bash/output", **at)["command"]["status"] == "completed")
+    rest = aio.data("bash/output", **at)
+    assert (rest["stdout"], rest["offset"]) == ("\u00e9 ok\n\ufffd", 10)
+    assert (rest["stderr"], rest["stderr_offset"]) == ("\ufffd", 4)
+
+
 def test_bash_timeout_and_kill(aio):
     """timeout answers "running"; kill sends a signal to the command's tree: killed."""
     data = aio.bash("sleep 432", timeout=0.2)

@@ -5,6 +5,7 @@ A daemon that ends is not a client that went: commands live on, and their client
 one. A client that went takes its command along if that was asked for, across a restart too. Whoever waits for a
 command that did not end by itself is told why.
 """
+import http.client
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from integration.support import until
 from lib.aio import Aio
+from lib.daemon import BYTES, FRAMES
 from lib.patient import followed, whole
 
 LEASE = 10.0  # seconds that a command with kill_on_disconnect lives without a client that is not known to be gone
@@ -81,6 +83,41 @@ def test_a_followed_process_outlives_its_daemon(daemons, how):
     assert result.exit["exit_code"] == 0 and result.cuts >= 2, result
     assert result.stdout == b"".join(b"%d\n" % i for i in range(1, 401))
     assert daemon.exec(box, "cat /tmp/runs")["stdout"] == "ran\n"
+
+
+@pytest.mark.parametrize("how", ["stop", "upgrade"])
+def test_streams_say_that_the_daemon_ends(daemons, how):
+    """An orderly end is told apart from a lost connection: the last event is an error, and the answer is whole."""
+    daemon = daemons(drain="100ms", tcp=True, tls=True)
+    token = daemon.token("op")
+    box = daemon.create()
+    pid = daemon.start_process(box, "echo up; exec sleep 1000", stdin=True)
+    output, watch = f"/sandboxes/{box}/processes/{pid}/output?follow=true", f"/sandboxes/{box}/fs/watch?path=/tmp"
+    paths = [output, f"/sandboxes/{box}/logs?follow=true", watch, "/events?follow=true"]
+    lines = [daemon.stream(path, tcp=tcp, token=token) for path in paths for tcp in (False, True)]
+    framed, raw = daemon.stream(output, accept=FRAMES), daemon.stream(output, accept=BYTES)
+    sockets = [daemon.websocket(f"/sandboxes/{box}/processes/{pid}/attach", tcp=tcp, token=token)
+               for tcp in (False, True)]
+    for stream in lines:
+        assert next(stream)["type"] != "error"
+    frames = framed.frames()
+    assert next(frames)[2] == b"up\n" and raw.read(3) == b"up\n"
+    for attached in sockets:
+        attached.expect(b"up\n")
+    end_daemon(daemon, how)
+    for stream in lines:
+        last = list(stream)[-1]
+        assert (last["type"], last["error"]["code"]) == ("error", "unavailable"), last
+    kind, offset, event = list(frames)[-1]
+    assert (kind, offset, event["error"]["code"]) == (5, 3, "unavailable")
+    with pytest.raises(http.client.IncompleteRead):
+        raw.read()  # bytes have no room for an event: it is cut
+    for attached in sockets:
+        _, messages, code = attached.until_close()
+        assert (messages[-1]["error"]["code"], code) == ("unavailable", 1001), messages
+    for stream in (*lines, framed, raw, *sockets):
+        stream.close()
+    assert daemon.get(f"/sandboxes/{box}/processes/{pid}").body["running"]
 
 
 def test_an_exec_without_a_key_goes_on_as_well(daemons):

@@ -4,6 +4,7 @@ killed in between, and what nobody noted at the time is told at the next start, 
 import collections
 import concurrent.futures
 import contextlib
+import json
 import shutil
 import threading
 import time
@@ -99,6 +100,30 @@ def test_what_the_command_line_did_while_no_daemon_ran(daemons):
     cay.run("rm", again, check=True)
     until(lambda: types(daemon, again) == ["created", "ended", "removed"], 5)
     check(daemon)
+
+
+def test_killed_after_old_entries_were_removed(daemons):
+    """What the removed files told is known still: nothing is told twice, and nothing is missing."""
+    daemon = daemons(audit_size="8K", audit_keep=1)
+    stays, goes, ends = daemon.create(id="stays"), daemon.create(id="goes"), daemon.create(id="ends")
+    assert daemon.delete(f"/sandboxes/{goes}").status == 204
+    assert daemon.post(f"/sandboxes/{ends}/kill").status == 204
+    log = daemon.state / "audit"
+    until(lambda: types(daemon, ends) == ["created", "ended"], 5)
+    until(lambda: daemon.exec(stays, argv=["true", "x" * 1000]) and types(daemon, stays) == [], 60)
+    last = json.loads((log / "audit.jsonl").read_text().splitlines()[-1])["seq"]
+    daemon.kill9()
+    daemon.cay.run("create", "--name", "new", check=True)
+    daemon.start()
+    told = [e for e in daemon.stream(f"/events?from={last + 1}") if "sandbox" in e]
+    assert [(e["sandbox"], e["type"]) for e in told] == [("new", "created")], told
+    daemon.restart("kill9")
+    assert [e for e in daemon.stream(f"/events?from={last + 1}") if "sandbox" in e] == told
+    daemon.kill9()
+    daemon.cay.run("rm", "-f", stays, ends, check=True)
+    daemon.start()
+    found = [(e["sandbox"], e["type"]) for e in daemon.stream(f"/events?from={told[-1]['seq'] + 1}")]
+    assert sorted(found) == [("ends", "removed"), ("stays", "removed")]
 
 
 def test_a_sandbox_that_was_there_before_the_log(daemons):

@@ -109,7 +109,7 @@ def test_two_streams_at_once(cayd, cayd_box):
     ({"argv": ["true"], "shell": "true"}, ""), ({"argv": ["true"], "stdin": True}, "stdin"),
     ({"argv": ["true"], "timeout": "soon"}, "timeout"), ({"argv": ["true"], "timeout": -1}, "timeout"),
     ({"argv": ["true"], "encoding": "latin1"}, "encoding"), ({"argv": ["true"], "input_base64": "!!"}, "input_base64"),
-    ({"argv": ["true"], "input": "a", "input_base64": "YQ=="}, ""), ({"argv": ["a\0b"]}, ""),
+    ({"argv": ["true"], "input": "a", "input_base64": "YQ=="}, ""), ({"argv": ["a\0b"]}, "must not contain NUL"),
     ({"argv": ["true"], "kill_on_disconnect": "yes"}, "kill_on_disconnect"),
     ({"argv": ["true"], "env": {"": "x"}}, "env"),
     ({"argv": ["true"], "cwd": "relative"}, ""), ({"comand": "ls"}, "comand")])

@@ -93,6 +93,17 @@ def refused(answer, code, *words):
     return answer
 
 
+# ---- queries
+
+def test_a_plus_in_a_query_is_a_space(box, place):
+    """As curl and URLSearchParams write one; docs/API.md has an example with %2B."""
+    box.put(f"{place}/a b", b"hello\n")
+    assert box.daemon.get(f"/sandboxes/{box.id}/files?path={place}/a+b").body == b"hello\n"
+    found = f"/sandboxes/{box.id}/fs/grep?path={place}&pattern="
+    assert box.daemon.get(found + "hel+o").body["matches"] == []
+    assert [match["path"] for match in box.daemon.get(found + "hel%2Bo").body["matches"]] == ["a b"]
+
+
 # ---- exact bytes
 
 SIZES = [0, 1, 4095, 32767, 32768, 32769, 65535, 65536, 65537, 131072, 5 * MIB]

@@ -197,7 +197,7 @@ def test_logs_follow_ends_with_the_sandbox(cay, make):
     follower = cay.popen("logs", "-f", box, stdin=subprocess.DEVNULL)
     assert follower.stdout.readline() == b"hello\n"
     cay.run("kill", box, check=True)
-    follower.communicate(timeout=10)
+    assert follower.communicate(timeout=10) == (b"", b"") and follower.returncode == 0
 
 
 def test_output_stays_readable_after_many_others(cay, make):

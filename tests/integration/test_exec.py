@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running commands to their end: codes, timeouts, environment, users, streams, caps, crowds."""
+import base64
 import hashlib
 import json
 import os
@@ -56,6 +57,18 @@ def test_json_result(cay, box):
     assert (result["exit_code"], result["stdout"], result["stderr"]) == (3, "out", "err")
     assert (result["signal"], result["timed_out"], result["truncated"], result["oom"]) == (0, False, False, False)
     assert result["duration_ms"] >= 0 and result["peak_memory"] > 0 and result["pid"] > 1
+
+
+def test_json_result_of_bytes(cay, box):
+    """Every byte arrives: what is not UTF-8 makes the result base64, and it says so."""
+    done = cay.json("exec", "--json", box, "-c", "printf 'caf\\303\\251 \\000'; printf 'e' >&2")
+    assert (done["encoding"], done["stdout"], done["stderr"]) == ("utf8", "caf\u00e9 \0", "e")
+    done = cay.json("exec", "--json", box, "-c", "printf 'caf\\303'; printf e >&2")
+    assert done["encoding"] == "base64"
+    assert (base64.b64decode(done["stdout"]), base64.b64decode(done["stderr"])) == (b"caf\303", b"e")
+    every = "import os; os.write(2, bytes(range(256)))"
+    done = cay.json("run", "--json", "--", "python3", "-c", every)
+    assert (done["encoding"], done["stdout"], base64.b64decode(done["stderr"])) == ("base64", "", bytes(range(256)))
 
 
 def test_duration_and_cpu_are_measured(cay, box):

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shortages and hanging parts: what cannot be looked at is told, and nothing is concluded from it."""
+import concurrent.futures
 import contextlib
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import struct
 import subprocess
+import sys
+import threading
 import zlib
 
 import pytest
 
-from integration.support import CGROUP, alive, end, info, refused, state, until
+from integration.support import alive, background, end, host_pids, info, refused, state, until
 from lib.daemon import Daemon
+from lib.engine import PROG
 from lib.oracle import cgroup_mounts
 
 
@@ -147,6 +152,98 @@ def test_create_and_exec_give_up_on_a_keeper_that_hangs(fresh, tmp_path):
     assert fresh.create("--name", "never") == "never"
 
 
+def feed(process, size):
+    """Writes to a command's standard input in the background, until that ends."""
+    def work():
+        with contextlib.suppress(OSError):
+            process.stdin.write(b"x" * size)
+            process.stdin.flush()
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_streams_give_up_on_a_keeper_that_hangs():
+    """Whoever writes to it or waits for its words, by the command line and by cayd. A process that does not read is
+    waited for."""
+    with Daemon() as daemon, concurrent.futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as ends:
+        box, slow = daemon.create(id="stopped"), daemon.create(id="slow")
+        keeper = daemon.get(f"/sandboxes/{box}").body["keeper_pid"]
+
+        def start(*args):
+            process = daemon.cay.popen("exec", *args, bufsize=0)
+            ends.callback(end, process)
+            return process
+
+        writer, reader = start("-i", box, "--", "cat"), start(box, "-c", "echo up; sleep 1000")
+        patient = start("-i", slow, "-c", "echo up; sleep 1000")
+        writer.stdin.write(b"up\n")
+        assert [p.stdout.read(3) for p in (writer, reader, patient)] == [b"up\n"] * 3
+        pid = daemon.start_process(box, "cat", stdin=True)
+        following = daemon.stream(f"/sandboxes/{box}/processes/{pid}/output?follow=true", timeout=120)
+        os.kill(keeper, signal.SIGSTOP)
+        ends.callback(os.kill, keeper, signal.SIGCONT)
+        threads = [feed(writer, 8 << 20), feed(patient, 8 << 20)]
+        body = {"argv": ["cat"], "input": "x" * 500_000}
+        asked = [pool.submit(daemon.post, f"/sandboxes/{box}/exec", body, timeout=120),
+                 pool.submit(daemon.post, f"/sandboxes/{box}/processes/{pid}/stdin", timeout=120,
+                             body=b"x" * (8 << 20), headers={"Content-Type": "application/octet-stream"}),
+                 pool.submit(lambda: list(following)[-1])]
+        for process in (writer, reader):
+            assert process.wait(120) == 125
+            assert b"does not answer; 'cay rm -f stopped' ends it" in process.stderr.read()
+        for answer in asked[:2]:
+            assert (answer.result().status, answer.result().code) == (503, "unavailable"), answer.result()
+        assert asked[2].result()["error"]["code"] == "unavailable", asked[2].result()
+        assert patient.poll() is None, "its keeper lives"
+        end(patient)
+        for thread in threads:
+            thread.join()
+
+
+# ---- a create is done when the sandbox is up -----------------------------------------------------------------------
+
+# signalfd4 is what cay-init cannot do without, and cay-keeper never calls.
+FAILING_KEEPER = """#!{python}
+import ctypes, os, struct, sys
+NUMBER = {{"x86_64": 289, "aarch64": 74}}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, NUMBER), (0x06, 0, 0, 0x50000 | 24), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+class Program(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+if os.geteuid() != 0:
+    libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, ctypes.byref(Program(4, ctypes.cast(code, ctypes.c_void_p)))) == 0
+os.execv("{keeper}", sys.argv)
+"""
+
+
+@pytest.mark.parametrize("args", [("create", "--name", "x"), ("run", "--name", "x", "--", "echo", "hi")])
+def test_a_create_fails_when_init_does_not_get_up(fresh, tmp_path, args):
+    """init has no descriptor left for its signals, and exits: a reason is told, and nothing is left."""
+    keeper = tmp_path / "cay-keeper"
+    keeper.write_text(FAILING_KEEPER.format(python=sys.executable, keeper=PROG / "cay-keeper"))
+    keeper.chmod(0o755)
+    done = fresh.run(*args, env={"CAY_LIBEXEC_DIR": str(tmp_path)})
+    refused(done, "init did not get up: exit code 1")
+    assert fresh.json("ps", "-a", "--json") == [] and list((fresh.state / "sandboxes").iterdir()) == []
+    assert groups(fresh) == []
+    assert fresh.create("--name", "x") == "x"
+
+
+@pytest.mark.parametrize("number", range(4, 8))
+def test_cp_gives_up_when_it_cannot_send(fresh, number):
+    """The worker inside waits for more, and says nothing."""
+    fresh.create("--name", "box")
+    argv = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=sendmsg", "-e",
+            f"inject=sendmsg:error=ENOBUFS:when={number}", fresh.program, "cp", "/etc/hostname", "box:/tmp/x"]
+    done = subprocess.run(argv, env=fresh.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 125) and len(done.stderr.splitlines()) <= 1, done
+    assert number > 5 or done.returncode == 125, done
+    assert fresh.sh("box", "ls -A /tmp | grep -c cay").stdout.strip() == "0"
+
+
 # ---- an end is written down as it was ----------------------------------------------------------------------------
 
 
@@ -194,6 +291,35 @@ def test_an_end_on_a_full_disk_is_written_down(fresh):
         assert "killed" in info(fresh, "killed")["reason"]
         assert set(fresh.run("ps", "-a", "-q", "--label", "k=v").stdout.split()) == {"stopped", "killed"}
         fresh.run("rm", "stopped", "killed", check=True)
+
+
+@root
+def test_lost_output_has_its_true_cause(fresh):
+    """A full disk is not the sandbox's `output`."""
+    with disk(fresh) as place:
+        fresh.create("--name", "full")
+        fresh.create("--name", "little", "--output", "64K")
+        print_it = "head -c 3000000 /dev/zero; echo end"
+        limited = background(fresh, "little", print_it)
+        fresh.run("wait", "little", str(limited), check=True)
+        fill(place)
+        hit = background(fresh, "full", print_it)
+        fresh.run("wait", "full", str(hit), check=True)
+        for box, pid, words, not_words in (("full", hit, "disk", "--output"), ("little", limited, "--output", "disk")):
+            line = refused(fresh.run("attach", box, str(pid), "--from", "0"), "bytes of its output", words)
+            assert not_words not in line, line
+        done = fresh.run("attach", "little", str(limited))
+        assert done.returncode == 0 and "are not kept any more; --output" in done.stderr, done.stderr
+        daemon = Daemon(engine=fresh)
+        try:
+            for box, pid, code in (("full", hit, "no_space"), ("little", limited, "limit")):
+                with daemon.stream(f"/sandboxes/{box}/processes/{pid}/output?from=0") as stream:
+                    gap = next(event for event in stream if event["type"] == "gap")
+                assert gap["from"] == 0 and gap["code"] == code, gap
+                remote = fresh.run("--host", f"unix:{daemon.sock}", "attach", box, str(pid), "--from", "0")
+                refused(remote, "disk" if code == "no_space" else "--output")
+        finally:
+            daemon.stop()
 
 
 @root
@@ -260,6 +386,51 @@ def test_a_record_of_another_sandbox(fresh, record):
     fresh.run("rm", "one", "two", check=True)
 
 
+@pytest.mark.parametrize("what", ["directory", "fifo", "socket", "link"])
+def test_something_else_in_the_place_of_a_status(fresh, what):
+    """The others are listed, and the one that it belongs to can be removed."""
+    fresh.create("--name", "odd")
+    fresh.create("--name", "other")
+    path = fresh.run_dir / "odd" / "status"
+    path.unlink()
+    if what == "directory":
+        path.mkdir()
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(path))
+    else:
+        path.symlink_to("../other/status")
+    assert state(fresh, "other") == "running"
+    fresh.run("rm", "-f", "odd", check=True)
+    assert not (fresh.run_dir / "odd").exists() and state(fresh, "odd") is None
+    assert fresh.create("--name", "odd") == "odd"
+
+
+def test_a_socket_that_leads_to_another_sandbox(fresh):
+    """What is asked of one is not done to the other."""
+    fresh.create("--name", "one")
+    fresh.create("--name", "two")
+    path = fresh.run_dir / "one" / "ctl"
+    path.unlink()
+    path.symlink_to("../two/ctl")
+    refused(fresh.run("stop", "one"), str(path), "cay rm -f one")
+    refused(fresh.run("exec", "one", "--", "true"), str(path))
+    fresh.run("rm", "-f", "one", check=True)
+    assert state(fresh, "one") is None and fresh.sh("two", "echo up").stdout == "up\n"
+
+
+def test_a_file_in_the_place_of_a_run_directory(fresh):
+    fresh.create("--name", "box")
+    keeper = info(fresh, "box")["keeper_pid"]
+    shutil.rmtree(fresh.run_dir / "box")
+    (fresh.run_dir / "box").write_text("a file")
+    fresh.run("rm", "-f", "box", check=True)
+    until(lambda: not alive(keeper), 15)
+    assert fresh.create("--name", "box") == "box"
+
+
 def test_a_wrong_size_in_the_status_of_a_live_sandbox(fresh):
     fresh.create("--name", "live")
     path = fresh.run_dir / "live" / "status"
@@ -278,7 +449,8 @@ def test_a_wrong_size_in_the_status_of_a_live_sandbox(fresh):
 def groups(engine):
     """The cgroups that are named after this engine's run directory."""
     mark = f".{zlib.crc32(str(engine.run_dir).encode()):08x}"
-    return [p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{CGROUP}/*{mark}") if p.is_dir()]
+    base = engine.env["CAY_CGROUP"]
+    return [p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{base}/*{mark}") if p.is_dir()]
 
 
 def test_a_keeper_whose_run_directory_vanished_ends(fresh):
@@ -305,6 +477,31 @@ def test_rm_ends_what_has_no_run_directory(fresh, how):
     assert groups(fresh) == [] and state(fresh, "unseen") is None
     until(lambda: not alive(before["keeper_pid"]) and not alive(before["init_pid"]), 5)
     assert [p.name for p in fresh.run_dir.iterdir()] == [".cay"]
+
+
+@pytest.mark.parametrize("who", ["cayd", "rm"])
+def test_cgroups_of_prepared_sandboxes_without_a_run_directory(who):
+    """No record tells of them. The next daemon removes them, and so does the removal of a sandbox that was lost."""
+    def prepared():
+        return [p for p in groups(daemon.cay) if p.name.startswith("pool~")]
+
+    with Daemon(pool=2) as daemon:
+        box = daemon.create(id="lost")
+        names = until(lambda: [p.name for p in daemon.run_dir.glob("pool~*") if (p / "ctl").exists()][1:], 30)
+        keepers = [daemon.get(f"/sandboxes/{box}").body["keeper_pid"], *(pid for n in names for pid in host_pids(n))]
+        daemon.signal(signal.SIGSTOP)
+        for pid in keepers:
+            os.kill(pid, signal.SIGKILL)
+        daemon.kill9()
+        until(lambda: not any(map(alive, keepers)), 10)
+        shutil.rmtree(daemon.run_dir)
+        assert prepared()
+        if who == "cayd":
+            daemon.options["pool"] = 0
+            daemon.start()
+            until(lambda: not prepared(), 30)
+        daemon.cay.run("rm", "-f", box, check=True)
+        assert groups(daemon.cay) == []
 
 
 def test_an_evicted_keeper_leaves_its_successor_alone(fresh):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import time
 
 import pytest
@@ -188,3 +189,39 @@ def test_stats_of_all_and_of_one(cay, make):
 ])
 def test_limits_out_of_range(cay, options, word):
     refused(cay.run("create", *options), word)
+
+
+def inherited(cay, *limits):
+    """What a sandbox that was made under these limits has: {"address space": "unlimited", ...}, soft limits."""
+    argv = ["prlimit", *limits, cay.program, "run", "--", "cat", "/proc/self/limits"]
+    done = subprocess.run(argv, env=cay.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    names = {line[4:26].strip(): line[26:].split()[0] for line in done.stdout.splitlines()[1:]}
+    return {name: names[name] for name in ("address space", "file size", "cpu time", "stack size", "open files")}
+
+
+def test_soft_limits_of_the_caller_do_not_count(cay):
+    plain = inherited(cay, "--core=0:")
+    assert plain["open files"] == "4096" and plain["stack size"] == str(8 << 20), plain
+    soft = ["--as=1073741824:", "--fsize=65536:", "--cpu=100:", "--stack=1048576:", "--nofile=64:"]
+    assert inherited(cay, *soft) == plain
+
+
+def test_hard_limits_of_the_caller_hold(cay):
+    """They are the operator's."""
+    found = inherited(cay, "--fsize=65536:1000000", "--cpu=1000:2000", "--nofile=64:300", "--stack=1048576:2097152")
+    assert found["file size"] == "1000000" and found["cpu time"] == "2000", found
+    assert found["open files"] == "300" and found["stack size"] == "2097152", found
+
+
+def test_a_keeper_without_descriptors_says_so(fresh):
+    """Further commands are refused with the limit that is reached, and those that run go on."""
+    argv = ["prlimit", "--nofile=80:80", fresh.program, "create", "--name", "few"]
+    subprocess.run(argv, env=fresh.env, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    started, refusals = [], []
+    for _ in range(40):
+        done = fresh.run("exec", "-d", "few", "--", "sleep", "1000")
+        (started if done.returncode == 0 else refusals).append(done)
+    assert started and refusals, (len(started), len(refusals))
+    assert all("ulimit -n" in done.stderr for done in refusals), refusals[0].stderr
+    assert len([p for p in fresh.json("procs", "few", "--json") if p["running"]]) == len(started)

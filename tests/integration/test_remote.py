@@ -19,74 +19,14 @@ import time
 
 import pytest
 
-from integration.support import end, until
-from lib.daemon import PROGRAM, Daemon
-from lib.engine import BUILD, PROG, ROOT, Engine
-
-REMOTE = BUILD / "lib" / "cay-remote"
-
-
-class Both:
-    """local and remote: the same engine, here and by way of its daemon."""
-
-    def __init__(self, daemon, host=None, **env):
-        self.daemon = daemon
-        self.engine = daemon.cay
-        self.host = host or f"unix:{daemon.sock}"
-        self.more = env
-
-    def local(self, *args, **options):
-        return self.engine.run(*args, **options)
-
-    def remote(self, *args, **options):
-        env = {**self.more, **options.pop("env", {})}
-        return self.engine.run("--host", self.host, *args, env=env, **options)
-
-    def popen(self, *args, **options):
-        return self.engine.popen("--host", self.host, *args, **options)
-
-    def same(self, *args, code=0, scrub=None, **options):
-        """Runs it both ways; what both said."""
-        here, there = self.local(*args, **options), self.remote(*args, **options)
-        if scrub:
-            for done in (here, there):
-                done.stdout, done.stderr = scrub(done.stdout), scrub(done.stderr)
-        assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
-        assert here.returncode == code, (here.returncode, here.stderr)
-        return here
-
-    def each(self, make, *, code=0, scrub=None):
-        """make(run, box) both ways, each with a sandbox of its own; the answers, which are the same."""
-        boxes = [self.engine.create(), self.engine.create()]
-        try:
-            said = []
-            for run, box in zip((self.local, self.remote), boxes):
-                done = make(run, box)
-                text = [(scrub or str)(t.replace(box, "BOX")) for t in (done.stdout, done.stderr)]
-                said.append((done.returncode, *text))
-            assert said[1] == said[0]
-            assert said[0][0] == code, said[0]
-            return said[0]
-        finally:
-            self.engine.run("rm", "-f", *boxes)
-
+from integration.support import end, host_pids, until
+from lib.both import REMOTE, Both
+from lib.engine import ROOT
 
 @pytest.fixture(scope="module")
 def both():
-    for program in (PROGRAM, REMOTE):
-        if not program.exists():
-            pytest.fail(f"{program} is not built; run make")
-    engine = Engine(prefix="cayr-")
-    libexec = engine.top / "x"
-    libexec.mkdir()
-    for program in (PROG / "cay-keeper", REMOTE, BUILD / "lib" / "cay-audit"):
-        (libexec / program.name).symlink_to(program)
-    engine.env["CAY_LIBEXEC_DIR"] = str(libexec)
-    daemon = Daemon(engine, tcp=True)
-    yield Both(daemon)
-    left = daemon.close()
-    engine.close()
-    assert left == []
+    with Both.with_daemon(tcp=True) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +96,15 @@ def test_run_in_a_sandbox_that_exists(both, box):
     assert both.engine.run("exec", box, "--", "true").returncode == 0
 
 
+def test_run_in_the_background_in_a_sandbox_that_exists(both):
+    """Refused as without -d: there is no second command in it."""
+    there = both.engine.create("--name", "there")
+    said = both.same("run", "-d", "--name", there, "--", "sleep", "60", code=125)
+    assert "sandbox 'there' exists already" in said.stderr
+    assert both.engine.json("procs", "--json", there) == []
+    both.engine.run("rm", "-f", there, check=True)
+
+
 def test_run_mounts(both, tmp_path):
     (tmp_path / "a").write_text("from the host\n")
     both.same("run", "-v", f"{tmp_path}:/in:ro", "-c", "cat /in/a; echo x > /in/b", code=1)
@@ -163,7 +112,7 @@ def test_run_mounts(both, tmp_path):
 
 def test_json_results(both, box):
     said = both.same("exec", "--json", box, "-c", "printf 'a\\377b'; echo e >&2; exit 5", code=5, scrub=no_times)
-    assert json.loads(said.stdout)["stdout"] == "a\ufffdb"
+    assert json.loads(said.stdout)["encoding"] == "base64" and json.loads(said.stdout)["stdout"] == "Yf9i"
     both.same("run", "--json", "-c", "echo x", scrub=no_times)
     both.same("exec", "--json", "no-such-box", "--", "true", code=125)
 
@@ -193,6 +142,20 @@ def test_stdin_nobody_reads(both, box):
     both.same("exec", "-i", box, "-c", "sleep 0.5; wc -c", input=data, text=False)
 
 
+def test_stdin_that_cannot_be_read(both, box):
+    """Its end did not come: the command is ended, and does not take what came for all."""
+    marker = f"62.{os.getpid()}"
+    directory = os.open("/tmp", os.O_RDONLY)
+    try:
+        said = both.same("exec", "-i", box, "-c", f"cat; echo whole > /tmp/whole; sleep {marker}", stdin=directory,
+                         code=125)
+    finally:
+        os.close(directory)
+    assert said.stderr == "cay: cannot read standard input: Is a directory\n"
+    until(lambda: not [p for p in both.engine.json("procs", "--json", box) if p["running"] and marker in p["command"]])
+    assert both.local("fs", "stat", box, "/tmp/whole").returncode == 125
+
+
 def test_much_output(both):
     """More than any buffer, to a reader that is slower; nothing is lost that is kept there."""
     box = both.engine.create("--output", "64M")
@@ -210,6 +173,38 @@ def test_output_nobody_wants(both, box):
     assert process.wait(timeout=20) == 128 + signal.SIGPIPE
     end(process)
     until(lambda: not [p for p in both.engine.json("procs", "--json", box) if p["running"]])
+
+
+def test_a_command_whose_output_cannot_be_written(both, box):
+    """Nobody will see how it ends: it is ended, also if it does not write any more."""
+    for cay in (both.engine.popen, both.popen):
+        marker = f"63.{os.getpid()}"
+        with open("/dev/full", "wb") as full:
+            process = cay("exec", box, "-c", f"trap '' PIPE; echo hi; sleep {marker}", stdout=full)
+        try:
+            assert process.wait(timeout=30) == 125
+            assert process.stderr.read() == b"cay: cannot write to standard output: No space left on device\n"
+            until(lambda: not host_pids(marker))
+        finally:
+            end(process)
+
+
+@pytest.mark.parametrize("words", [["exec", "BOX", "--", "echo", "hi"], ["ps"], ["fs", "cat", "BOX", "/etc/passwd"],
+                                   ["fs", "ls", "BOX", "/"], ["cp", "BOX:/etc", "-"], ["exec", "--json", "BOX", "true"]],
+                         ids=lambda words: " ".join(words[:2]))
+def test_a_closed_standard_output(both, box, words):
+    words = [word.replace("BOX", box) for word in words]
+    for host in ([], ["--host", both.host]):
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", both.engine.program, *host, *words],
+                              env=both.engine.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
+        assert done.returncode == 125 and b"standard output is closed" in done.stderr, done
+
+
+def test_closed_standard_descriptors_that_nothing_is_written_to(both, box):
+    for host in ([], ["--host", both.host]):
+        done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", both.engine.program, *host, "exec", "-i", box,
+                               "-c", "cat; exit 7"], env=both.engine.env, timeout=60)
+        assert done.returncode == 7
 
 
 def test_signals_are_passed_on(both, box):
@@ -236,17 +231,6 @@ def test_an_interrupted_run_leaves_nothing(both):
     assert process.wait(timeout=10) == 128 + signal.SIGTERM
     end(process)
     assert both.engine.ids() == before
-
-
-def test_a_killed_run_gets_an_idle_time(both):
-    """Nobody is left to remove it: it ends by itself after a while without use."""
-    before = set(both.engine.ids())
-    process = both.popen("run", "-c", "echo up; sleep 60")
-    assert process.stdout.readline() == b"up\n"
-    end(process)
-    (left,) = set(both.engine.ids()) - before
-    assert both.engine.json("inspect", "--json", left)["spec"]["idle_ms"] == 60000
-    both.engine.run("rm", "-f", left)
 
 
 # ---- in the background
@@ -440,6 +424,19 @@ def test_create(both):
     both.same("create", "--name", "-x", code=125)
     both.same("create", "--network", "all", "--name", "net", code=125)
     both.engine.run("rm", "-f", "one")
+
+
+def test_create_whose_id_cannot_be_written(both):
+    """It is removed again, but not one that was there before."""
+    before, there = both.engine.ids(), both.engine.create("--name", "there")
+    for cay in (both.engine.popen, both.popen):
+        for words in ([], ["--name", "new"], ["--name", "there"]):
+            with open("/dev/full", "wb") as full:
+                process = cay("create", *words, stdout=full)
+            assert process.wait(timeout=60) == 125
+            end(process)
+    assert sorted(both.engine.ids()) == sorted([*before, there])
+    both.engine.run("rm", "-f", there, check=True)
 
 
 def test_the_same_spec_from_both_sides(both):

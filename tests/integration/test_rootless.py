@@ -131,6 +131,12 @@ def ubox(user):
     user.run("rm", "-f", identifier)
 
 
+def test_a_home_that_is_no_absolute_path(user):
+    env = {"HOME": "here", "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": ""}
+    refused(user.run("ps", env=env), "$HOME is 'here', not an absolute path")
+    refused(user.run("ps", env={**env, "HOME": ""}), "neither", "nor $HOME is set")
+
+
 def test_run(user):
     done = user.run("run", "--", "/bin/sh", "-c", "echo out; echo err >&2; id -u; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n0\n", "err\n"), done

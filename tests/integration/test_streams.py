@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -481,11 +482,11 @@ def test_a_gap_is_an_event(daemon, box, old):
     path = f"/sandboxes/{box}/processes/{pid}/output"
     with daemon.stream(path + "?from=5", accept=NDJSON) as stream:
         events = list(stream)
-    assert events[0] == {"type": "gap", "from": 5, "to": start}
+    assert events[0] == {"type": "gap", "from": 5, "to": start, "code": "limit"}
     assert events[-1]["type"] == "exit" and events[-1]["exit"]["truncated"] and events[-1]["offset"] == finish
     with daemon.stream(path + "?from=5", accept=FRAMES) as stream:
         frames = list(stream.frames())
-    assert frames[0] == (6, 5, {"type": "gap", "from": 5, "to": start}) and frames[-1][0] == 3
+    assert frames[0] == (6, 5, {"type": "gap", "from": 5, "to": start, "code": "limit"}) and frames[-1][0] == 3
     with daemon.stream(path + "?from=5", accept=BYTES) as stream, pytest.raises(Exception, match="IncompleteRead"):
         stream.read()
 
@@ -504,7 +505,7 @@ def test_a_gap_on_a_websocket(daemon, box, old):
     pid, start, _ = old
     with daemon.websocket(f"/sandboxes/{box}/processes/{pid}/attach?from=1") as ws:
         _, messages, _ = ws.until_close()
-    assert messages[0] == {"type": "gap", "from": 1, "to": start} and messages[-1]["type"] == "exit"
+    assert messages[0] == {"type": "gap", "from": 1, "to": start, "code": "limit"} and messages[-1]["type"] == "exit"
 
 
 @pytest.mark.parametrize("prefix", ["local", "remote"])
@@ -516,6 +517,43 @@ def test_a_gap_in_the_command_line(daemon, box, old, prefix):
     assert done.returncode == 3 and len(done.stdout) == finish - start and f"first {start} bytes" in done.stderr
     done = daemon.cay.run(*prefix, "attach", "--from", start, box, pid)
     assert (done.returncode, len(done.stdout), done.stderr) == (3, finish - start, "")
+
+
+@pytest.mark.parametrize("prefix", ["local", "remote"])
+def test_attach_when_nothing_is_kept(daemon, prefix):
+    """All of its output was dropped for that of others: nothing to print, but not without a word."""
+    box = daemon.create(output="64K")
+    prefix = host(daemon) if prefix == "remote" else ()
+    first = daemon.start_process(box, "head -c 60000 /dev/zero; exit 4")
+
+    def dropped():
+        daemon.wait_process(box, daemon.start_process(box, "head -c 60000 /dev/zero"))
+        info = daemon.get(f"/sandboxes/{box}/processes/{first}").body
+        return info["output_start"] == 60000
+
+    until(dropped, 60)
+    done = daemon.cay.run(*prefix, "attach", box, first)
+    assert (done.returncode, done.stdout) == (4, "") and "first 60000 bytes of its output are not kept" in done.stderr
+    refused(daemon.cay.run(*prefix, "attach", "--from", "0", box, first), "60000 bytes", "not kept any more")
+    daemon.remove(box)
+
+
+@pytest.mark.parametrize("how", ["kill", "rm -f", "lost"])
+@pytest.mark.parametrize("prefix", ["local", "remote"])
+def test_the_end_of_a_log(daemon, prefix, how):
+    """A sandbox that was ended has a whole log. One whose keeper was killed has not."""
+    box = daemon.create()
+    prefix = host(daemon) if prefix == "remote" else ()
+    daemon.exec(box, "echo hello")
+    process = daemon.cay.popen(*prefix, "logs", "-f", box, stdin=subprocess.DEVNULL)
+    assert process.stdout.readline() == b"hello\n"
+    if how == "lost":
+        os.kill(daemon.get(f"/sandboxes/{box}").body["keeper_pid"], signal.SIGKILL)
+        assert b"the end of the log is lost" in wait_for(process, 125)
+    else:
+        daemon.cay.run(*how.split(), box, check=True)
+        assert wait_for(process, 0) == b""
+    daemon.cay.run("rm", "-f", box)
 
 
 def test_a_result_is_whole_or_an_error(daemon, box):

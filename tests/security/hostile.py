@@ -17,7 +17,7 @@ import threading
 
 from lib.engine import ROOT
 
-HEADER = struct.Struct("<IHBBI")  # size, type, descriptors, version, tag
+HEADER = struct.Struct("<IBxBBI")  # size, type, (minor version,) descriptors, version, tag
 KEYS = {
     "flags": 1,
     "number": 4,

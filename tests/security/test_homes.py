@@ -13,7 +13,7 @@ import pytest
 from lib.engine import PROG
 from security import harness
 
-VICTIM = 64322  # of nobody: no home, no session
+VICTIM, ATTACKER = 64322, 64323  # of nobody: no home, no session
 
 
 @pytest.fixture
@@ -78,7 +78,8 @@ def test_a_foreign_directory_among_sandboxes(fresh, foreign):
     assert (fresh.run_dir / "photos/text").read_text() == "mine\n"
     assert fresh.run("ps", "-a", "-q", check=True).stdout == ""
     (fresh.run_dir / "photos/status").touch(mode=0o600)  # even if it looks like a sandbox's
-    harness.wait_for(lambda: fresh.run("ps") and not (fresh.run_dir / "photos/status").exists(), 15, "the sweep")
+    wait_until_old(fresh.run_dir / "photos")
+    fresh.run("ps", check=True)
     assert (fresh.run_dir / "photos/text").read_text() == "mine\n"
 
 
@@ -96,6 +97,7 @@ def test_a_link_in_place_of_the_run_directory(foreign, scratch):
         return harness.run_host([PROG / "cay", "ps", "-a"], env=env, user=VICTIM, group=VICTIM, extra_groups=[])
 
     place.symlink_to(foreign)
+    os.chown(place, ATTACKER, ATTACKER, follow_symlinks=False)
     try:
         done = ps()
         assert done.returncode == 125 and str(place) in done.stderr and "symbolic link" in done.stderr, done
@@ -105,6 +107,14 @@ def test_a_link_in_place_of_the_run_directory(foreign, scratch):
         assert done.returncode == 0 and place.stat().st_mode & 0o777 == 0o700, done
     finally:
         place.unlink() if place.is_symlink() else shutil.rmtree(place, ignore_errors=True)
+
+
+def test_a_link_of_the_administrator_is_followed(fresh, scratch):
+    """/var/lib/cay on another disk, say."""
+    (scratch / "disk").mkdir(mode=0o700)
+    (scratch / "link").symlink_to("disk")
+    done = fresh.run("run", "--", "echo", "there", env={"CAY_STATE_DIR": str(scratch / "link")})
+    assert done.stdout == "there\n" and (scratch / "disk/sandboxes").is_dir(), done
 
 
 def test_directories_of_versions_without_a_marker(fresh):

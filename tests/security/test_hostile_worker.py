@@ -168,7 +168,8 @@ NONSENSE = {
     "garbage": lambda name, tag: b"\xff" * 4096,
     "huge-frame": lambda name, tag: hostile.HEADER.pack(0x7FFFFFFF, hostile.TYPES["FS_DATA"], 0, 1, tag),
     "wrong-version": lambda name, tag: hostile.HEADER.pack(0, hostile.TYPES["MSG_OK"], 0, 9, tag),
-    "unknown-type": lambda name, tag: hostile.frame(999, tag) + hostile.frame("MSG_OK", tag),
+    "data-of-another-version": lambda name, tag: hostile.HEADER.pack(0, hostile.TYPES["FS_DATA"], 0, 9, tag),
+    "unknown-type": lambda name, tag: hostile.frame(250, tag) + hostile.frame("MSG_OK", tag),
     "wrong-tag": lambda name, tag: hostile.frame("MSG_OK", tag + 1),
     "descriptors-announced": lambda name, tag: hostile.frame("MSG_OK", tag, fds=8),
     "field-beyond-the-end": lambda name, tag: hostile.HEADER.pack(6, hostile.TYPES["MSG_OK"], 0, 1, tag)

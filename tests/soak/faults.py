@@ -49,6 +49,9 @@ CALLS = {
     "prctl": ("ENOMEM",), "seccomp": ("ENOMEM",), "pidfd_open": ("EMFILE",), "fchown": ("EIO",),
     "fchownat": ("EIO",), "eventfd2": ("EMFILE",), "inotify_init1": ("EMFILE",), "ioctl": ("EIO",),
 }
+# What a keeper calls while it serves one: where runs are drawn at random, others would hit nothing.
+LIVING = ("openat", "epoll_ctl", "sendmsg", "recvmsg", "accept4", "socketpair", "pipe2", "mkdirat", "fcntl",
+          "pwrite64", "write", "fstat", "memfd_create", "mmap", "unlinkat", "renameat", "clone3", "dup3")
 
 
 class Flagged(Exception):
@@ -246,7 +249,9 @@ def rules(args, rng):
     scenes = [args.scene] if args.scene else ["create", "run", "exec", "cp", "pause", "stop", "rm"]
     found = [(scene, call, error, lasting) for scene in scenes for call in ([args.call] if args.call else CALLS)
              for error in CALLS[call] for lasting in (False, True)]
-    if args.runs:
+    if args.runs:  # a keeper that can never again watch or accept anything takes every patience, minutes
+        found = [rule for rule in found if (rule[0] in ("create", "run") or rule[1] in LIVING)
+                 and not (rule[1] in ("epoll_ctl", "accept4") and rule[3])]
         rng.shuffle(found)
     return found
 
@@ -284,7 +289,7 @@ def main():
         os.chmod(place, 0o711)
         faults = Faults(place, args.build)
         for scene, call, error, lasting in rules(args, rng):
-            ks = [rng.randint(1, 8)] if args.runs else range(1, args.most + 1)
+            ks = [rng.randint(1, 4)] if args.runs else range(1, args.most + 1)
             for k in ks:
                 if not attempt(faults, counts, scene, (call, error, k, lasting)):
                     break
@@ -298,7 +303,8 @@ def main():
         with open(args.json, "w") as f:
             json.dump({"seed": args.seed, **counts}, f)
     if args.docs:
-        figures.replace_section("RELIABILITY.md", "Faults", "tests/soak/faults.py", text)
+        figures.replace_section("RELIABILITY.md", "System call faults", "tests/soak/faults.py"
+                                + (f" --runs {args.runs} --seed {args.seed}" if args.runs else ""), text)
     return 1 if counts["hang"] or counts["leak"] or counts["wrong"] else 0
 
 

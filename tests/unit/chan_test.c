@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "test.h"
 #include "wire/chan.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -85,6 +86,7 @@ TEST(byte_by_byte)
     }
     assert_int_equal(chan_pop(&ends.chan, &in, &err), 1);
     assert_string_equal(in.path, "/etc");
+    assert_int_equal(ends.chan.minor, WIRE_MINOR);
     close_ends(&ends);
 }
 
@@ -134,6 +136,37 @@ TEST(nonsense_ends_the_conversation)
     close_ends(&ends);
 }
 
+/* The major version is the eighth byte of a frame. */
+static int receive_as(uint8_t major, const struct msg *msg, size_t cut, struct msg *in,
+                      struct cay_error *err)
+{
+    struct ends ends = open_ends();
+    autobuf struct cay_buf buf = CAY_BUF(1000);
+    assert_int_equal(msg_encode(&buf, msg, 0), 0);
+    buf.data[7] = (char)major;
+    assert_int_equal(buf_add(&ends.chan.in, buf.data, buf.size - cut), 0);
+    int popped = chan_pop(&ends.chan, in, err);
+    if (popped > 0)
+        msg_done(in);
+    close_ends(&ends);
+    return popped;
+}
+
+TEST(another_major_version_is_told_at_its_first_header)
+{
+    struct cay_error err = {0};
+    struct msg in = {0};
+    const struct msg exec = {.type = OP_EXEC, .cwd = "/"};
+    const struct msg stop = {.type = OP_STOP, .timeout_ms = 5};
+    assert_int_equal(receive_as(WIRE_MAJOR + 1, &exec, 0, &in, &err), -1);
+    assert_error(err, CAY_E_VERSION, "this is " WIRE_WHO);
+    assert_int_equal(receive_as(WIRE_MAJOR + 1, &exec, 3, &in, &err), -1);
+    assert_int_equal(receive_as(WIRE_MAJOR + 1, &stop, 3, &in, &err), 0);
+    assert_int_equal(receive_as(WIRE_MAJOR + 1, &stop, 0, &in, &err), 1);
+    assert_int_equal(in.timeout_ms, 5);
+    assert_int_equal(receive_as(0, &stop, 0, &in, &err), -1);
+}
+
 TEST(announced_descriptors_must_be_there)
 {
     struct ends ends = open_ends();
@@ -178,6 +211,7 @@ int main(void)
         cmocka_unit_test(the_largest_frame_passes),
         cmocka_unit_test(a_message_beyond_the_maximum_is_not_sent),
         cmocka_unit_test(nonsense_ends_the_conversation),
+        cmocka_unit_test(another_major_version_is_told_at_its_first_header),
         cmocka_unit_test(announced_descriptors_must_be_there),
         cmocka_unit_test(a_flood_of_descriptors_leaks_none),
     };

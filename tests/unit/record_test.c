@@ -6,7 +6,10 @@
 #include "sandbox/spec.h"
 #include "sandbox/status.h"
 #include "test.h"
+#include "wire/field.h"
+#include "wire/version.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +165,81 @@ TEST(every_damaged_byte_is_seen)
     }
 }
 
+/* A record as another version would write it. */
+static void write_as(const char *name, uint32_t major, uint32_t minor,
+                     const struct cay_buf *payload)
+{
+    uint32_t version = minor << 16 | major, size = (uint32_t)payload->size;
+    uint32_t header[4] = {htole32(0x52594143u), htole32(version),
+                          htole32(cay_crc32(payload->data, size) ^ (version - 1)), htole32(size)};
+    autofd int fd = openat(dir, name, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, header, sizeof(header)), sizeof(header));
+    assert_int_equal(write(fd, payload->data, size), size);
+}
+
+static void put_raw(struct cay_buf *buf, uint16_t key, const char *bytes, size_t size)
+{
+    uint16_t k = htole16(key);
+    uint32_t s = htole32((uint32_t)size);
+    buf_add(buf, &k, 2);
+    buf_add(buf, &s, 4);
+    buf_add(buf, bytes, size);
+}
+
+TEST(records_of_other_versions_are_read)
+{
+    autobuf struct cay_buf payload = CAY_BUF(100), out = CAY_BUF(CAY_MAX_RECORD);
+    struct cay_error err = {0};
+    buf_str(&payload, "payload");
+    write_as("newer", WIRE_MAJOR, WIRE_MINOR + 1, &payload);
+    assert_int_equal(record_read_at(dir, "newer", &out, &err), 0);
+    assert_string_equal(buf_cstr(&out), "payload");
+    write_as("other", WIRE_MAJOR + 1, 0, &payload);
+    out.size = 0;
+    assert_int_equal(record_read_at(dir, "other", &out, &err), 1);
+    assert_string_equal(buf_cstr(&out), "payload");
+}
+
+TEST(a_status_of_a_newer_version_is_read)
+{
+    const struct status from = {
+        .state = CAY_STATE_LOST + 1, .reason = "archived", .keeper_pid = 7, .version = "9.1"};
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status out = {0}, foreign = {0};
+    struct cay_error err = {0};
+    char reason[160];
+    assert_int_equal(status_encode(&from, &buf), 0);
+    put_raw(&buf, 500, "new", 4);
+    put_raw(&buf, 501 | WIRE_MUST, "new", 4);
+    assert_int_equal(status_decode(buf.data, buf.size, &out, &err), 0);
+    assert_int_equal(out.state, CAY_STATE_RUNNING); /* it has not ended */
+    assert_string_equal(out.version, "9.1");
+    foreign = status_foreign(buf.data, buf.size, true, reason);
+    assert_int_equal(foreign.keeper_pid, 7);
+    assert_string_equal(foreign.reason, "archived (cay 9.1, of another protocol)");
+    put_raw(&buf, 1, "no number", 10);
+    foreign = status_foreign(buf.data, buf.size, false, reason);
+    assert_int_equal(foreign.state, CAY_STATE_EXITED);
+}
+
+TEST(a_spec_of_a_newer_version_is_shown_and_not_made)
+{
+    autospec struct spec own = {0}, optional = {0}, must = {0}, no = {0};
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_RECORD);
+    struct cay_error err = {0};
+    assert_int_equal(spec_make(&(struct cay_spec){.id = "box"}, &own, &err), 0);
+    buf_add(&buf, own.bytes, own.size);
+    put_raw(&buf, 500, "new", 4);
+    assert_int_equal(spec_load(buf.data, buf.size, &optional, &err), 0);
+    assert_null(spec_difference(&own, &optional));
+    put_raw(&buf, 501 | WIRE_MUST, "new", 4);
+    assert_int_equal(spec_load(buf.data, buf.size, &no, &err), -1);
+    assert_error(err, CAY_E_UNSUPPORTED, WIRE_WHO " does not know field 501 of the sandbox's spec");
+    assert_int_equal(spec_read(buf.data, buf.size, &must, &err), 0);
+    assert_string_equal(must.spec.id, "box");
+    assert_string_equal(spec_difference(&own, &must), "spec");
+}
+
 TEST(status_there_and_back)
 {
     const struct status from = {.state = CAY_STATE_OOM,
@@ -184,6 +262,7 @@ TEST(status_there_and_back)
     assert_int_equal(info.keeper_pid, 0);
     assert_string_equal(info.labels[0], "team=x");
     assert_string_equal(out.instance, "pool~0123456789ab");
+    assert_string_equal(out.version, CAY_VERSION);
     cay_info_done(&info);
     cay_info_done(&info);
     cay_info_done(NULL);
@@ -234,6 +313,9 @@ int main(void)
         cmocka_unit_test(records_are_read_as_they_were_written),
         cmocka_unit_test(a_shorter_record_hides_what_was_there),
         cmocka_unit_test(every_damaged_byte_is_seen),
+        cmocka_unit_test(records_of_other_versions_are_read),
+        cmocka_unit_test(a_status_of_a_newer_version_is_read),
+        cmocka_unit_test(a_spec_of_a_newer_version_is_shown_and_not_made),
         cmocka_unit_test(status_there_and_back),
         cmocka_unit_test(a_disk_is_in_memory_while_that_is_large_enough),
         cmocka_unit_test(the_lock_ends_with_its_holder),

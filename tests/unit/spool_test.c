@@ -50,6 +50,28 @@ TEST(the_newest_bytes_are_kept)
     spool_done(&spool);
 }
 
+/* Places in either stream, also of what is not kept any more. */
+TEST(streams_are_counted_apart)
+{
+    struct spool spool;
+    spool_init(&spool, MAX);
+    add(&spool, 2, 6);
+    add(&spool, 1, 150000);
+    add(&spool, 2, 10);
+    add(&spool, 1, 20);
+    assert_int_equal(spool_errors(&spool, spool.start), 6);
+    assert_int_equal(spool_errors(&spool, 150006), 6);
+    assert_int_equal(spool_errors(&spool, 150010), 10);
+    assert_int_equal(spool_errors(&spool, spool.end), 16);
+    assert_int_equal(spool_find(&spool, 0, 0), spool.start);
+    assert_int_equal(spool_find(&spool, 149990, 16), 149996);
+    assert_int_equal(spool_find(&spool, 150000, 7), 150007);
+    assert_int_equal(spool_find(&spool, 150005, 16), 150021);
+    assert_int_equal(spool_find(&spool, 150020, 16), spool.end);
+    assert_int_equal(spool_find(&spool, 999999, 999999), spool.end);
+    spool_done(&spool);
+}
+
 TEST(what_a_follower_needs_is_kept_too)
 {
     struct spool spool;
@@ -189,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_bytes_are_kept),
+        cmocka_unit_test(streams_are_counted_apart),
         cmocka_unit_test(what_a_follower_needs_is_kept_too),
         cmocka_unit_test(streams_that_change_all_the_time),
         cmocka_unit_test(memory_for_changes_of_the_stream_is_given_back),

@@ -38,6 +38,13 @@ LISTS = dict(argv=11, env=12)
 KEYS = {key: name for table in (NUMBERS, STRINGS, LISTS, dict(data=22)) for name, key in table.items()}
 
 
+def wait_for(what, seconds=20.0):
+    deadline = time.time() + seconds
+    while not what():
+        assert time.time() < deadline
+        time.sleep(0.01)
+
+
 class Failure(Exception):
     def __init__(self, msg):
         super().__init__(msg.get("text"))
@@ -57,7 +64,7 @@ def encode(kind, tag=0, fds=0, **fields):
             out += put(22, value) if value else b""
         else:
             out += b"".join(put(LISTS[name], os.fsencode(item) + b"\0") for item in value or [])
-    return struct.pack("<IHBBI", len(out), kind, fds, 1, tag) + out
+    return struct.pack("<IBxBBI", len(out), kind, fds, 1, tag) + out
 
 
 def decode(payload):
@@ -88,7 +95,7 @@ class Chan:
     def recv(self, timeout=10):
         while True:
             if len(self.buffer) >= 12:
-                size, kind, fds, _, tag = struct.unpack_from("<IHBBI", self.buffer)
+                size, kind, fds, _, tag = struct.unpack_from("<IBxBBI", self.buffer)
                 if len(self.buffer) >= 12 + size:
                     msg = decode(self.buffer[12:12 + size])
                     self.buffer = self.buffer[12 + size:]
@@ -500,11 +507,10 @@ def test_abort_and_loss_leave_the_old_file(init, tmp_path):
         fs.answers()
     fs.send(WRITE, path="f")
     fs.send(DATA, data=b"new")
+    wait_for(lambda: len(os.listdir(tmp_path)) == 2)
     fs.sock.close()
-    deadline = time.time() + 5
-    while os.listdir(tmp_path) != ["f"] and time.time() < deadline:
-        time.sleep(0.01)
-    assert os.listdir(tmp_path) == ["f"] and (tmp_path / "f").read_text() == "old"
+    wait_for(lambda: os.listdir(tmp_path) == ["f"])
+    assert (tmp_path / "f").read_text() == "old"
 
 
 def test_full_disk(init, tmp_path):
@@ -798,10 +804,7 @@ def test_worker_ends_with_its_caller(init):
     worker = init.worker()
     worker.send(FIND, path="/", glob="no-such-name-anywhere")
     worker.sock.close()
-    deadline = time.time() + 10
-    while b"cay-init" in init.run("sh", "-c", "cat /proc/[2-9]*/comm")[1] and time.time() < deadline:
-        time.sleep(0.05)
-    assert b"cay-init" not in init.run("sh", "-c", "cat /proc/[2-9]*/comm")[1]
+    wait_for(lambda: b"cay-init" not in init.run("sh", "-c", "cat /proc/[2-9]*/comm")[1])
 
 
 def test_end_of_the_keeper_ends_all(tmp_path):

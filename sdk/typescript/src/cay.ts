@@ -7,7 +7,7 @@ import { env } from "node:process";
 import { orAborted, settled, sleep } from "./abort.js";
 import { findCa, findToken } from "./credentials.js";
 import { createWith, orRemoved } from "./defaults.js";
-import { Invalid, Unavailable, Unsupported } from "./errors.js";
+import { errorFromBody, Invalid, Unavailable, Unsupported, type ErrorBody } from "./errors.js";
 import { LineParser } from "./frames.js";
 import { DEFAULT_HOST, parseHost } from "./host.js";
 import { requireDenyAll } from "./policy.js";
@@ -138,6 +138,7 @@ export class Cay {
       try {
         for await (const chunk of chunksOf(response, signal)) {
           for (const line of parser.push(chunk) as Raw[]) {
+            if (line["type"] === "error") throw errorFromBody(line["error"] as ErrorBody);
             const event = fromWire<Event>(line);
             from = event.seq + 1;
             yield event;

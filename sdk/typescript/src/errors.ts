@@ -25,6 +25,8 @@ export class CayError extends Error {
   /** The HTTP status that goes with the code, also where no request was made. */
   readonly status: number;
   readonly detail: ErrorDetail;
+  /** Of files.list, find and grep: what was found in spite of it, as they would have returned it. */
+  declare readonly found?: readonly unknown[];
 
   constructor(code: string, message: string, init: ErrorInit = {}) {
     super(message, init.cause === undefined ? undefined : { cause: init.cause });
@@ -83,6 +85,8 @@ export class NoSpace extends define("NoSpace", "no_space", 507) {}
 export class OutputLost extends define("OutputLost", "lost", 410) {}
 /** A reader took nothing for too long and was cut off. The process goes on; so may another reader. */
 export class Stalled extends define("Stalled", "stalled", 408) {}
+/** The keeper of the sandbox is of another version of cay. The sandbox can still be stopped and removed. */
+export class VersionMismatch extends define("VersionMismatch", "version", 409) {}
 
 const CLASSES: Readonly<Record<string, ErrorClass>> = {
   invalid: Invalid,
@@ -100,6 +104,7 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
   no_space: NoSpace,
   lost: OutputLost,
   stalled: Stalled,
+  version: VersionMismatch,
 };
 
 /** Answers without our JSON come from the HTTP layer or from a proxy in between. */

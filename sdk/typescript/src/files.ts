@@ -114,7 +114,10 @@ export class Files {
     return entries(path, await this.#get<EntryList>("list", { path, depth, limit, user }, signal));
   }
 
-  /** What is below a directory and matches: on the name, or on the relative path if the pattern has a slash. */
+  /**
+   * What is below a directory and matches: on the name, or on the relative path if the pattern has a slash. A directory
+   * that cannot be read is an error when all others were searched; its `found` has what they hold.
+   */
   async find(
     path: string,
     { glob, limit, user, signal }: FileOptions & { glob?: string; limit?: number } = {},
@@ -122,13 +125,12 @@ export class Files {
     return entries(path, await this.#get<EntryList>("find", { path, glob, limit, user }, signal));
   }
 
-  /** Lines below a directory, or in one file, that match. */
+  /** Lines below a directory, or in one file, that match. What cannot be read is an error, as for `find`. */
   async grep(path: string, pattern: string, options: GrepOptions = {}): Promise<Match[]> {
     const { literal, ignoreCase, glob, limit, user, signal } = options;
     const query = { path, pattern, literal, ignore_case: ignoreCase, glob, limit, user };
-    const found = await this.#get<MatchList>("grep", query, signal);
-    if (found.error) throw errorFromBody(found.error);
-    return found.matches.map((match) => ({ path: below(path, match.path), line: match.line, text: match.text }));
+    const { matches, error } = await this.#get<MatchList>("grep", query, signal);
+    return whole(error, matches.map((match) => ({ path: below(path, match.path), line: match.line, text: match.text })));
   }
 
   /** Makes a directory and those above it; nothing happens if it is there. */
@@ -212,8 +214,13 @@ function below(directory: string, name: string): string {
 }
 
 function entries(directory: string, list: EntryList): FileInfo[] {
-  if (list.error) throw errorFromBody(list.error);
-  return list.entries.map((raw) => fileInfo(raw, below(directory, String(raw["name"]))));
+  return whole(list.error, list.entries.map((raw) => fileInfo(raw, below(directory, String(raw["name"])))));
+}
+
+/** All of it, or an error that has what there is. */
+function whole<T>(body: ErrorBody | undefined, found: T[]): T[] {
+  if (!body) return found;
+  throw Object.assign(errorFromBody(body), { found });
 }
 
 /** The first value says that it has begun. Without an end: when nobody knows what happened meanwhile, it fails. */

@@ -52,7 +52,7 @@ export class Follower {
   #event({ kind, offset, event }: Extract<Frame, { event: unknown }>): void {
     const raw = event as Raw;
     if (kind === "error") throw errorFromBody(raw["error"] as ErrorBody);
-    if (kind === "gap") throw lost(raw["from"] as number, raw["to"] as number);
+    if (kind === "gap") throw lost(raw["from"] as number, raw["to"] as number, raw["code"] as string | undefined);
     if (kind === "exit") {
       this.#expect(offset);
       this.exit = fromWire<Exit>(raw["exit"] as Raw);
@@ -65,9 +65,15 @@ export class Follower {
   }
 }
 
-function lost(from: number, to: number): OutputLost {
+const CAUSES = new Map([
+  ["limit", ": the process wrote more than the sandbox keeps"],
+  ["no_space", ": the disk of the host is full, or fails"],
+]);
+
+/** `code`: why, if the daemon says it. */
+function lost(from: number, to: number, code = ""): OutputLost {
   const what = `${to - from} bytes of output were lost, from offset ${from} on`;
-  return new OutputLost(`${what}: the process wrote more than the sandbox keeps`, { detail: { from, to } });
+  return new OutputLost(what + (CAUSES.get(code) ?? ""), { detail: { from, to } });
 }
 
 /**

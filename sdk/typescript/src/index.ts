@@ -20,6 +20,7 @@ export {
   Unauthorized,
   Unavailable,
   Unsupported,
+  VersionMismatch,
   type ErrorDetail,
 } from "./errors.js";
 export {

@@ -233,7 +233,7 @@ static void on_spec(struct call *call, const struct msg *msg)
         reply_error(context->ch.r, &err);
         return;
     }
-    if (spec_load(msg->data.data, msg->data.size, &spec, NULL) == 0) {
+    if (spec_read(msg->data.data, msg->data.size, &spec, NULL) == 0) {
         take_spec(context, &spec);
         spec_done(&spec);
     }

@@ -135,7 +135,9 @@ static void reply_shell(struct run *run, const char *status, const struct cay_ex
 static void reply_bash(struct run *run, const char *status, const struct cay_exit *e)
 {
     autobuf struct cay_buf out = CAY_BUF(12 * MAX_STREAM + 6 * MAX_COMMAND + 4096);
-    uint64_t offsets[2] = {run->out[0].total, run->out[1].total};
+    /* The rest of a character may come: bash/output gives it, from these offsets. */
+    for (size_t i = 0; i < CAY_COUNT(run->out) && !e; i++)
+        excerpt_hold(&run->out[i]);
     aio_begin(&out, e ? "The command has ended" : "The command goes on");
     json_str(&out, "session_id", run->session);
     json_key(&out, "command_id");
@@ -145,8 +147,8 @@ static void reply_bash(struct run *run, const char *status, const struct cay_exi
     add_text(&out, "stdout", &run->out[0], run->args.max_chars);
     add_text(&out, "stderr", &run->out[1], run->args.max_chars);
     add_code(&out, e);
-    json_num(&out, "offset", offsets[0]);
-    json_num(&out, "stderr_offset", offsets[1]);
+    json_num(&out, "offset", run->out[0].next);
+    json_num(&out, "stderr_offset", run->out[1].next);
     aio_reply(run->r, &out);
 }
 
@@ -246,6 +248,8 @@ static void ended(struct run *run, const struct msg *msg)
     const struct cay_exit e = msg_exit(msg);
     bool bash = run->kind == KIND_BASH;
     run->stage = STAGE_OVER;
+    excerpt_stop(&run->out[0], msg->size);
+    excerpt_stop(&run->out[1], msg->end);
     answer(run,
            e.timed_out ? (bash ? "timed_out" : "hard_timeout")
            : e.signal  ? (bash ? "killed" : "terminated")
@@ -270,7 +274,7 @@ static void on_message(struct call *call, const struct msg *msg)
         return;
     case MSG_OUTPUT:
         run->heard_us = cay_now_us();
-        excerpt_add(&run->out[msg->stream == 2], msg->data.data, msg->data.size);
+        excerpt_put(&run->out[msg->stream == 2], msg->number, msg->data.data, msg->data.size);
         return;
     case MSG_EXIT:
         ended(run, msg);

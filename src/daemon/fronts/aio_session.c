@@ -49,7 +49,6 @@ struct look {
     pid_t pid; /* of the last command; 0: none */
     char command[256];
     struct excerpt out[2];
-    uint64_t seen[2]; /* bytes of either stream */
     struct timer timer;
 };
 
@@ -97,8 +96,8 @@ static void add_output(struct cay_buf *out, struct look *look, const struct cay_
 {
     add_text(out, "stdout", &look->out[0]);
     add_text(out, "stderr", &look->out[1]);
-    json_num(out, "offset", look->seen[0]);
-    json_num(out, "stderr_offset", look->seen[1]);
+    json_num(out, "offset", look->out[0].next);
+    json_num(out, "stderr_offset", look->out[1].next);
     json_key(out, "command");
     if (!look->pid) {
         buf_str(out, "null");
@@ -117,6 +116,9 @@ static void answer(struct look *look, const struct cay_exit *e)
     autobuf struct cay_buf out = CAY_BUF(12 * MAX_STREAM + 16384);
     timer_clear(&look->ch.r->d->loop, &look->timer);
     call_end(&look->call);
+    /* The rest of a character may come: it is whole in the next answer. */
+    for (size_t i = 0; i < CAY_COUNT(look->out) && !e; i++)
+        excerpt_hold(&look->out[i]);
     aio_begin(&out, e ? "The command has ended" : "The command goes on");
     if (look->kind == KIND_OUTPUT || look->kind == KIND_VIEW)
         json_str(&out, "session_id", look->args.session);
@@ -139,18 +141,25 @@ static void answer(struct look *look, const struct cay_exit *e)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Adds what is beyond what the client has already. */
+/* Adds what is beyond what the client has already. A view is of both streams together. */
 static void take_output(struct look *look, const struct msg *msg)
 {
-    size_t i = look->kind == KIND_OUTPUT && msg->stream == 2;
-    uint64_t had = look->seen[i], from = look->args.offset[i];
-    look->seen[i] += msg->data.size;
-    if (look->seen[i] <= from)
-        return;
-    size_t skip = from > had ? (size_t)(from - had) : 0;
-    excerpt_add(&look->out[i], msg->data.data + skip, msg->data.size - skip);
-    if (look->args.wait && look->kind == KIND_OUTPUT)
+    bool apart = look->kind == KIND_OUTPUT;
+    struct excerpt *out = &look->out[apart && msg->stream == 2];
+    uint64_t before = out->total;
+    excerpt_put(out, apart ? msg->number : msg->offset, msg->data.data, msg->data.size);
+    if (look->args.wait && apart && out->total > before && out->total > excerpt_unfinished(out))
         timer_set(&look->ch.r->d->loop, &look->timer, cay_now_us() + GATHER_US);
+}
+
+/* All that is there came: what did not is not kept any more. */
+static void take_end(struct look *look, const struct msg *msg)
+{
+    bool apart = look->kind == KIND_OUTPUT;
+    if (!apart && look->kind != KIND_VIEW)
+        return;
+    excerpt_stop(&look->out[0], msg->size + (apart ? 0 : msg->end));
+    excerpt_stop(&look->out[1], apart ? msg->end : 0);
 }
 
 static void on_news(struct call *call, const struct msg *msg)
@@ -158,17 +167,20 @@ static void on_news(struct call *call, const struct msg *msg)
     struct look *look = call->data;
     struct cay_exit e = {0};
     struct cay_error err;
+    bool reads = look->kind == KIND_OUTPUT || look->kind == KIND_VIEW;
     if (msg->type == MSG_OUTPUT) {
         take_output(look, msg);
     } else if (msg->type == MSG_EXIT) {
         e = msg_exit(msg);
+        take_end(look, msg);
         answer(look, &e);
     } else if (msg->type != MSG_ERROR) {
+        take_end(look, msg);
         answer(look, NULL); /* OK: that is all so far */
     } else {
         msg_to_error(msg, &err);
-        /* One that the keeper has forgotten has ended. */
-        if (err.code == CAY_E_NOT_FOUND || err.code == CAY_E_TIMEOUT)
+        /* One that the keeper has forgotten has ended; what it printed is not kept any more. */
+        if ((err.code == CAY_E_NOT_FOUND && !reads) || err.code == CAY_E_TIMEOUT)
             answer(look, err.code == CAY_E_TIMEOUT ? NULL : &e);
         else
             reply_error(look->ch.r, &err);
@@ -217,7 +229,11 @@ static void found(struct look *look)
     case KIND_OUTPUT:
         if (follow)
             timer_set(&look->ch.r->d->loop, &look->timer, cay_after_ms(wait_ms));
-        ask(look, &(struct msg){.type = OP_ATTACH, .pid = pid, .flags = follow ? MSG_F_FOLLOW : 0});
+        ask(look, &(struct msg){.type = OP_ATTACH,
+                                .pid = pid,
+                                .number = look->args.offset[0],
+                                .end = look->args.offset[1],
+                                .flags = MSG_F_STREAMS | (follow ? MSG_F_FOLLOW : 0)});
         return;
     case KIND_WAIT:
         ask(look, &(struct msg){.type = OP_WAIT, .pid = pid, .timeout_ms = wait_ms});
@@ -353,6 +369,8 @@ static void start(struct request *r, enum kind kind, const char *family, const s
     look->timer.fire = on_timer;
     excerpt_init(&look->out[0], MAX_STREAM / 2);
     excerpt_init(&look->out[1], MAX_STREAM / 2);
+    look->out[0].next = args->offset[0];
+    look->out[1].next = args->offset[1];
     look->ch.r = r;
     r->op = look;
     r->drop = drop;

@@ -61,9 +61,64 @@ static size_t find_char(const char *text, size_t size, size_t n)
     return size;
 }
 
+/* How many bytes at the end are the beginning of a character. */
+static size_t unfinished(const char *text, size_t size)
+{
+    for (size_t back = 1; back <= CAY_MIN(size, (size_t)3); back++) {
+        unsigned char c = (unsigned char)text[size - back];
+        if (!begins((char)c))
+            continue;
+        size_t length = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+        return back < length ? back : 0;
+    }
+    return 0;
+}
+
+size_t excerpt_unfinished(const struct excerpt *e)
+{
+    /* The end may lie across both parts. */
+    char last[3];
+    size_t right = CAY_MIN(e->tail.size, sizeof(last));
+    size_t left = CAY_MIN(e->head.size, sizeof(last) - right);
+    if (left)
+        memcpy(last, e->head.data + e->head.size - left, left);
+    if (right)
+        memcpy(last + left, e->tail.data + e->tail.size - right, right);
+    return unfinished(last, left + right);
+}
+
+void excerpt_hold(struct excerpt *e)
+{
+    size_t n = excerpt_unfinished(e), right = CAY_MIN(n, e->tail.size);
+    e->tail.size -= right;
+    e->head.size -= n - right;
+    e->total -= n;
+    e->next -= n;
+}
+
 static void add_cut(struct cay_buf *out, uint64_t missing)
 {
     buf_fmt(out, "\n[... %llu bytes left out ...]\n", (unsigned long long)missing);
+}
+
+void excerpt_put(struct excerpt *e, uint64_t at, const char *data, size_t size)
+{
+    uint64_t skip = e->next > at ? e->next - at : 0;
+    if (skip >= size)
+        return;
+    excerpt_stop(e, at + skip);
+    excerpt_add(e, data + skip, size - (size_t)skip);
+    e->next = at + size;
+}
+
+void excerpt_stop(struct excerpt *e, uint64_t at)
+{
+    autobuf struct cay_buf line = CAY_BUF(128);
+    if (at > e->next) {
+        add_cut(&line, at - e->next);
+        excerpt_add(e, line.data, line.size);
+    }
+    e->next = at;
 }
 
 void excerpt_text(struct excerpt *e, size_t max_chars, struct cay_buf *out)
@@ -126,19 +181,6 @@ static void add_middle(const char *text, size_t size, struct cay_buf *out)
         return;
     memmove(out->data + before, out->data + before + 1, out->size - before - 2);
     out->size -= 2;
-}
-
-/* How many bytes at the end are the beginning of a character. */
-static size_t unfinished(const char *text, size_t size)
-{
-    for (size_t back = 1; back <= CAY_MIN(size, (size_t)3); back++) {
-        unsigned char c = (unsigned char)text[size - back];
-        if (!begins((char)c))
-            continue;
-        size_t length = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-        return back < length ? back : 0;
-    }
-    return 0;
 }
 
 void pieces_add(struct string_pieces *s, const char *data, size_t size, struct cay_buf *out)

@@ -13,12 +13,21 @@
 struct excerpt {
     size_t keep; /* bytes of either end */
     struct cay_buf head, tail;
-    uint64_t total; /* bytes that came */
+    uint64_t total; /* bytes that came, with lines for those that are missing */
+    uint64_t next;  /* place of the byte that comes next in the stream that this is from */
 };
 
 void excerpt_init(struct excerpt *e, size_t keep);
 void excerpt_done(struct excerpt *e);
 void excerpt_add(struct excerpt *e, const char *data, size_t size);
+/* Adds bytes by their place in the stream: not those before `next`, and a line for missing ones. */
+void excerpt_put(struct excerpt *e, uint64_t at, const char *data, size_t size);
+/* The stream is this long: a line for what is missing at its end. */
+void excerpt_stop(struct excerpt *e, uint64_t at);
+/* How many bytes at the end are the beginning of a character whose end may follow. */
+size_t excerpt_unfinished(const struct excerpt *e);
+/* Takes these away; `next` is where they begin. */
+void excerpt_hold(struct excerpt *e);
 /*
  * All of it; or, of more than max_chars characters (0: any number), or of more bytes than were
  * kept, the two ends with a line between them that says how many bytes are missing. A character is

@@ -174,6 +174,23 @@ test("list: sorted, with paths, to a depth; an error where there is no directory
   await assert.rejects(files().list("/l/a"), CayError);
 });
 
+test("what was found in spite of an error is with it", async () => {
+  await files().write("/partly/a/one", "line\n", { mode: 0o644 });
+  await files().write("/partly/closed/two", "line\n", { mode: 0o644 });
+  await context.box.exec("chmod 755 /partly /partly/a; chmod 700 /partly/closed");
+  const user = "65534:65534";
+  const match = [{ path: "/partly/a/one", line: 1, text: "line" }];
+  await assert.rejects(files().grep("/partly", "line", { user }), (error) => {
+    assert.ok(error instanceof Denied);
+    assert.deepEqual(error.found, match);
+    return true;
+  });
+  await assert.rejects(files().find("/partly", { glob: "one", user }), (error) => {
+    assert.deepEqual(error.found.map(({ path }) => path), ["/partly/a/one"]);
+    return true;
+  });
+});
+
 test("find and grep: by name and by content, to a limit", async () => {
   await files().write("/f/a.py", "say hello\n");
   await files().write("/f/src/b.py", "a.b HELLO\n");

@@ -39,6 +39,30 @@ test("output goes on where it was over kill -9 and restart: nothing is lost, not
   assert.equal((await process.wait()).exitCode, 9);
 });
 
+test("output and events go on when the daemon says that it ends", async () => {
+  const process = await context.box.start(COUNT);
+  const events = context.cay.events();
+  const first = await events.next();
+  assert.ok(first.value.seq > 0);
+  let stdout = "";
+  let restarted;
+  for await (const { stream, data } of process.output()) {
+    if (stream === "stdout") stdout += decode(data);
+    if (stdout.length > 20) restarted ??= control("restart stop");
+  }
+  await restarted;
+  assert.equal(stdout, NUMBERS);
+  await context.box.pause();
+  for (let last = first.value.seq; ; ) {
+    const { value } = await events.next();
+    assert.ok(value.seq > last);
+    last = value.seq;
+    if (value.type === "paused" && value.sandbox === context.box.id) break;
+  }
+  await events.return();
+  await context.box.resume();
+});
+
 test("streams and wait go on over kill -9 and restart", async () => {
   const process = await context.box.start(COUNT);
   const all = Promise.all([text(process.stdout), text(process.stderr), process.wait()]);

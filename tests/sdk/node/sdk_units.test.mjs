@@ -175,6 +175,7 @@ test("errors: by the code, else by the status", () => {
   assert.deepEqual([known.code, known.status, known.message, known.detail], ["not_found", 404, "m", { field: "f" }]);
   const later = errorFromAnswer(499, '{"error":{"code":"of_a_later_version","message":"m"}}');
   assert.deepEqual([later.constructor, later.code, later.status], [CayError, "of_a_later_version", 499]);
+  assert.equal(errorFromAnswer(409, '{"error":{"code":"version","message":"m"}}').name, "VersionMismatch");
   assert.ok(errorFromAnswer(431, "") instanceof TooLarge);
   assert.equal(errorFromAnswer(502, "<html>").code, "unavailable");
   assert.equal(errorFromAnswer(418, "{").code, "internal");

@@ -30,10 +30,10 @@ def table():
 
 def test_one_class_for_each_code():
     """The classes are those of CAY_ERROR_TABLE in include/cay/cay.h: name, code, HTTP status."""
-    names = {"lost": "OutputLost"}
+    names = {"lost": "OutputLost", "version": "VersionMismatch"}
     wanted = {(code, int(status)): names.get(code, "".join(word.title() for word in code.split("_")))
               for code, status, _ in table()}
-    assert len(wanted) == 15
+    assert len(wanted) == 16
     assert {(error.code, error.status): error.__name__ for error in _errors.ERRORS} == wanted
     assert all(issubclass(error, sdk.CayError) and getattr(sdk, error.__name__) is error for error in _errors.ERRORS)
 

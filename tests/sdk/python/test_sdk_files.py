@@ -192,6 +192,26 @@ def test_a_sandbox_that_is_not_there_is_no_missing_file(twin, client):
         twin(files.remove("/etc", missing_ok=True))
 
 
+def test_what_was_found_in_spite_of_an_error(twin, sandbox, top):
+    """A directory that the user may not read is told, and what the others hold is not lost."""
+    files = sandbox.files
+    twin(files.write(f"{top}/a/one", "line\n", mode=0o644))
+    twin(files.write(f"{top}/closed/two", "line\n", mode=0o644))
+    twin(files.write(f"{top}/z/three", "line\n", mode=0o644))
+    assert twin(sandbox.exec(f"chmod 755 {top} {top}/a {top}/z; chmod 700 {top}/closed")).ok
+    nobody = {"user": "65534:65534"}
+    with pytest.raises(sdk.Denied) as caught:
+        twin(files.grep(top, "line", **nobody))
+    assert {match.path for match in caught.value.found} == {f"{top}/a/one", f"{top}/z/three"}
+    with pytest.raises(sdk.Denied) as caught:
+        twin(files.find(top, glob="*", **nobody))
+    names = {"a", "a/one", "closed", "z", "z/three"}
+    assert {entry.path for entry in caught.value.found} == {f"{top}/{name}" for name in names}
+    with pytest.raises(sdk.NotFound) as caught:
+        twin(files.find(f"{top}/none"))
+    assert caught.value.found == []
+
+
 def test_list_find_grep(twin, sandbox, top):
     """Absolute paths, sorted; to a depth; by pattern; lines by their content."""
     files = sandbox.files

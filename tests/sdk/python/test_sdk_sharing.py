@@ -95,6 +95,23 @@ def test_a_loop_that_ends_in_the_middle_of_a_create(host, cay, pause):
     assert left(cay) == []
 
 
+def test_a_loop_that_ends_while_the_daemon_takes_long(relay, cay):
+    """What was asked for is removed, also if it cannot be found out in time what became of it."""
+    held = threading.Event()
+
+    async def main():
+        async with sdk.AsyncCay(relay.host) as client:
+            await client.version()
+            relay.rules += [(b"POST ", lambda _: held.wait(60) and 0)] * 2
+            main.task = asyncio.ensure_future(client.create(labels={"of": "sharing"}))
+            while relay.count("POST") == 0:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    held.set()
+    assert relay.count("POST") == 2 and relay.count("DELETE") == 1 and left(cay) == []
+
+
 def test_a_loop_that_ends_in_the_middle_of_a_removal(relay, cay):
     """The same when the request to remove it is under way, and its answer is lost with its task."""
     arrived = threading.Event()

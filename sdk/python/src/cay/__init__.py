@@ -15,7 +15,7 @@ from ._async.process import AsyncProcess
 from ._async.sandbox import AsyncSandbox
 from ._errors import (
     CayError, Conflict, Denied, Gone, Internal, Invalid, Limit, NoSpace, NotFound, OutputLost, Stalled, Timeout,
-    TooLarge, Unauthorized, Unavailable, Unsupported,
+    TooLarge, Unauthorized, Unavailable, Unsupported, VersionMismatch,
 )
 from ._models import (
     Change, Event, ExecBytes, ExecResult, Exit, FileInfo, Match, Mount, Output, ProcessInfo, SandboxInfo, Stats,
@@ -33,4 +33,5 @@ __all__ = [
     "Event", "ExecBytes", "ExecResult", "Exit", "FileInfo", "Files", "Gone", "Internal", "Invalid", "Limit", "Match",
     "Mount", "NoSpace", "NotFound", "Output", "OutputLost", "Process", "ProcessInfo", "Sandbox", "SandboxInfo", "Spec",
     "Stalled", "Stats", "Timeout", "TooLarge", "Unauthorized", "Unavailable", "Unsupported",
+    "VersionMismatch",
 ]

@@ -13,7 +13,10 @@ from typing import Any
 
 
 class CayError(RuntimeError):
-    """What every error of cay is. `code` is for programs, `message` for people; `detail` names the field or rule."""
+    """What every error of cay is. `code` is for programs, `message` for people; `detail` names the field or rule.
+
+    `found`: of `files.list`, `find` and `grep`, what was found in spite of it, as they would have returned it.
+    """
 
     code: str = "internal"
     status: int = 500
@@ -22,6 +25,7 @@ class CayError(RuntimeError):
         super().__init__(message)
         self.message = message
         self.detail: Mapping[str, Any] = dict(detail or {})
+        self.found: list[Any] = []
 
 
 class Invalid(CayError):
@@ -58,6 +62,12 @@ class Conflict(CayError):
     """Exists already, with another content or in another state."""
 
     code, status = "conflict", 409
+
+
+class VersionMismatch(CayError):
+    """The keeper of the sandbox is of another version of cay. The sandbox can still be stopped and removed."""
+
+    code, status = "version", 409
 
 
 class Gone(CayError):
@@ -116,7 +126,7 @@ class NoSpace(CayError):
 
 ERRORS: tuple[type[CayError], ...] = (
     Invalid, Unauthorized, Denied, NotFound, Timeout, Conflict, Gone, TooLarge, Limit, Internal, Unsupported,
-    Unavailable, NoSpace, OutputLost, Stalled,
+    Unavailable, NoSpace, OutputLost, Stalled, VersionMismatch,
 )
 _BY_CODE = {error.code: error for error in ERRORS}
 # Statuses that only HTTP servers and proxies give, without a code of cay.

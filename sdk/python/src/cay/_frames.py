@@ -95,7 +95,7 @@ class Follower:
         if frame.kind == ERROR:
             raise from_body(event["error"])
         if frame.kind == GAP:
-            raise lost(int(event["from"]), int(event["to"]))
+            raise lost(int(event["from"]), int(event["to"]), event.get("code"))
         if frame.kind == EXIT:
             self._expect(frame.offset)
             self.exit = Exit.from_json(event["exit"])
@@ -106,9 +106,16 @@ class Follower:
             raise lost(self.at, offset)
 
 
-def lost(start: int, end: int) -> OutputLost:
-    return OutputLost(f"{end - start} bytes of output were lost, from offset {start} on: the process wrote more than "
-                      "the sandbox keeps", {"from": start, "to": end})
+CAUSES = {
+    "limit": ": the process wrote more than the sandbox keeps",
+    "no_space": ": the disk of the host is full, or fails",
+}
+
+
+def lost(start: int, end: int, code: str | None = None) -> OutputLost:
+    """`code`: why, if the daemon says it."""
+    what = f"{end - start} bytes of output were lost, from offset {start} on"
+    return OutputLost(what + CAUSES.get(code or "", ""), {"from": start, "to": end})
 
 
 class LineParser:

@@ -25,6 +25,7 @@ Stream = AsyncGenerator[T, None]
 Content = str | bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
 
 CLEANUP_SECONDS = 10.0
+ASK_SECONDS = 5.0  # of these, for finding out what there is to clean up
 CHUNK = 1 << 16
 
 sleep = anyio.sleep
@@ -63,13 +64,13 @@ class Clients:
                 self._by_loop.pop(loop, None)
 
 
-async def protected(work: Callable[[], Awaitable[T]]) -> T:
+async def protected(work: Callable[[], Awaitable[T]], seconds: float = CLEANUP_SECONDS) -> T:
     """Does all of it, however often the caller is cancelled meanwhile; then the cancellation goes on.
 
-    `work` may be begun several times. Timeout: it was given up after CLEANUP_SECONDS.
+    `work` may be begun several times. Timeout: it was given up after `seconds`.
     """
     task = asyncio.ensure_future(work())
-    deadline = time.monotonic() + CLEANUP_SECONDS
+    deadline = time.monotonic() + seconds
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
         while not task.done() and time.monotonic() < deadline:
@@ -81,7 +82,7 @@ async def protected(work: Callable[[], Awaitable[T]]) -> T:
                 task = asyncio.ensure_future(work())
     if not task.done():
         task.cancel()
-        raise cancelled or Timeout(f"cleaning up was given up after {CLEANUP_SECONDS:g} s")
+        raise cancelled or Timeout(f"cleaning up was given up after {seconds:g} s")
     if cancelled is not None:
         task.exception()  # seen, so that asyncio does not complain of it
         raise cancelled

@@ -9,14 +9,14 @@ from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import CayError, Limit, Unavailable
+from .._errors import CayError, Limit, Unavailable, from_body
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
 from .._requests import Spec, query, sandbox_path, spec_body, with_wishes, without_refused
 from .._retry import Patience
 from ._http import Answer, AsyncHttp
-from ._runtime import Stream, protected, settle
+from ._runtime import ASK_SECONDS, CLEANUP_SECONDS, Stream, protected, settle
 from .sandbox import AsyncSandbox
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class AsyncCay:
                     async for chunk in chunks:
                         patience.restart(bool(chunk))
                         for line in parser.feed(chunk):
+                            if line["type"] == "error":
+                                raise from_body(line["error"])
                             event = Event.from_json(line)
                             since = event.seq + 1
                             yield event
@@ -151,10 +153,11 @@ class AsyncCay:
             return await self._http.send("POST", "/sandboxes", json=request, repeat=True)
 
         async def undo(made: Answer | None) -> None:
-            # Without an answer it may still be in the making, where a remove would find nothing yet. Asked for once
-            # more, it is there; or it is refused, if the id is somebody else's.
+            # Without an answer it may still be on its way, where a remove would find nothing yet. Asked for once more,
+            # it is there; or it is refused, if the id is somebody else's. A daemon that takes long to say so is told
+            # to remove it all the same: it does so after what it was asked before.
             if made is None:
-                made = await _if_told(post)
+                made = await _if_told(post, ASK_SECONDS)
             if not chosen or (made is not None and (mine or made.status == 201)):
                 await self.attach(id).remove()
 
@@ -168,9 +171,9 @@ class AsyncCay:
         return AsyncSandbox(self._http, info.id, info)
 
 
-async def _if_told(request: Callable[[], Awaitable[T]]) -> T | None:
-    """What a request gives; None if it fails, where another error is what counts."""
+async def _if_told(request: Callable[[], Awaitable[T]], seconds: float = CLEANUP_SECONDS) -> T | None:
+    """What a request gives in time; None if it fails, where another error is what counts."""
     try:
-        return await protected(request)
+        return await protected(request, seconds)
     except CayError:
         return None

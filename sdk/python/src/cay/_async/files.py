@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from .._errors import CayError, Unavailable, from_body, is_missing
 from .._frames import LineParser
@@ -14,6 +14,8 @@ from .._models import Change, FileInfo, Match
 from .._requests import byte_range, mode_text, query
 from ._http import AsyncHttp
 from ._runtime import Content, Stream
+
+T = TypeVar("T")
 
 BYTES, NDJSON = "application/octet-stream", "application/x-ndjson"
 
@@ -82,23 +84,29 @@ class AsyncFiles:
     ) -> builtins.list[FileInfo]:
         """The entries of a directory, by name, and of those below it down to `depth` levels; `limit` of them at most."""
         url = f"{self._path}/fs/list" + query(path=path, depth=depth, limit=limit, user=user)
-        return [FileInfo.from_json(one, path) for one in await self._results(url, "entries")]
+        return await self._results(url, "entries", lambda one: FileInfo.from_json(one, path))
 
     async def find(
         self, path: str, *, glob: str | None = None, limit: int | None = None, user: str | None = None,
     ) -> builtins.list[FileInfo]:
-        """What is below a directory and fits `glob`: "*.py" is of the name, "src/**/*.py" of the path."""
+        """What is below a directory and fits `glob`: "*.py" is of the name, "src/**/*.py" of the path.
+
+        A directory that cannot be read is an error when all others were searched; its `found` has what they hold.
+        """
         url = f"{self._path}/fs/find" + query(path=path, glob=glob, limit=limit, user=user)
-        return [FileInfo.from_json(one, path) for one in await self._results(url, "entries")]
+        return await self._results(url, "entries", lambda one: FileInfo.from_json(one, path))
 
     async def grep(
         self, path: str, pattern: str, *, glob: str | None = None, literal: bool = False, ignore_case: bool = False,
         limit: int | None = None, user: str | None = None,
     ) -> builtins.list[Match]:
-        """Lines of files below a directory that match `pattern`, a POSIX extended regular expression."""
+        """Lines of files below a directory that match `pattern`, a POSIX extended regular expression.
+
+        A directory or file that cannot be read is an error when all others were searched; its `found` has their lines.
+        """
         url = f"{self._path}/fs/grep" + query(path=path, pattern=pattern, literal=literal, ignore_case=ignore_case,
                                               glob=glob, limit=limit, user=user)
-        return [Match.from_json(one, path) for one in await self._results(url, "matches")]
+        return await self._results(url, "matches", lambda one: Match.from_json(one, path))
 
     async def mkdir(self, path: str, *, mode: int | str | None = None, user: str | None = None) -> None:
         """Makes a directory and those above it. No error if it is there."""
@@ -150,12 +158,14 @@ class AsyncFiles:
         url = f"{self._path}/archive" + query(path=path, user=user)
         await self._http.send("PUT", url, content=data, headers={"content-type": "application/x-tar"})
 
-    async def _results(self, url: str, name: str) -> builtins.list[Any]:
+    async def _results(self, url: str, name: str, take: Callable[[dict[str, Any]], T]) -> builtins.list[T]:
         answer = await self._http.send("GET", url, repeat=True, takes=None)
-        found = answer.json()
-        if "error" in found:  # after the first results had been sent
-            raise from_body(found["error"])
-        results: builtins.list[Any] = found[name]
+        body = answer.json()
+        results = [take(one) for one in body[name]]
+        if "error" in body:  # after the first results had been sent
+            error = from_body(body["error"])
+            error.found = results
+            raise error
         return results
 
     async def _post(self, what: str, **members: Any) -> None:

@@ -19,6 +19,8 @@ Stream = Generator[T, None, None]
 Content = str | bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes]
 
 CHUNK = 1 << 16
+CLEANUP_SECONDS = 10.0
+ASK_SECONDS = 5.0
 
 sleep = time.sleep
 
@@ -55,8 +57,8 @@ class Clients:
             client.close()
 
 
-def protected(work: Callable[[], T]) -> T:
-    """Nothing cancels a thread."""
+def protected(work: Callable[[], T], seconds: float = CLEANUP_SECONDS) -> T:
+    """Nothing cancels a thread: it takes as long as it takes."""
     return work()
 
 

@@ -10,14 +10,14 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._errors import CayError, Limit, Unavailable
+from .._errors import CayError, Limit, Unavailable, from_body
 from .._frames import LineParser
 from .._host import find_host
 from .._models import Event, SandboxInfo
 from .._requests import Spec, query, sandbox_path, spec_body, with_wishes, without_refused
 from .._retry import Patience
 from ._http import Answer, Http
-from ._runtime import Stream, protected, settle
+from ._runtime import ASK_SECONDS, CLEANUP_SECONDS, Stream, protected, settle
 from .sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class Cay:
                     for chunk in chunks:
                         patience.restart(bool(chunk))
                         for line in parser.feed(chunk):
+                            if line["type"] == "error":
+                                raise from_body(line["error"])
                             event = Event.from_json(line)
                             since = event.seq + 1
                             yield event
@@ -152,10 +154,11 @@ class Cay:
             return self._http.send("POST", "/sandboxes", json=request, repeat=True)
 
         def undo(made: Answer | None) -> None:
-            # Without an answer it may still be in the making, where a remove would find nothing yet. Asked for once
-            # more, it is there; or it is refused, if the id is somebody else's.
+            # Without an answer it may still be on its way, where a remove would find nothing yet. Asked for once more,
+            # it is there; or it is refused, if the id is somebody else's. A daemon that takes long to say so is told
+            # to remove it all the same: it does so after what it was asked before.
             if made is None:
-                made = _if_told(post)
+                made = _if_told(post, ASK_SECONDS)
             if not chosen or (made is not None and (mine or made.status == 201)):
                 self.attach(id).remove()
 
@@ -169,9 +172,9 @@ class Cay:
         return Sandbox(self._http, info.id, info)
 
 
-def _if_told(request: Callable[[], T]) -> T | None:
-    """What a request gives; None if it fails, where another error is what counts."""
+def _if_told(request: Callable[[], T], seconds: float = CLEANUP_SECONDS) -> T | None:
+    """What a request gives in time; None if it fails, where another error is what counts."""
     try:
-        return protected(request)
+        return protected(request, seconds)
     except CayError:
         return None
