@@ -136,6 +136,8 @@ def host_process():
     mark = f"cay-host-{time.monotonic_ns()}"
     process = subprocess.Popen(["sleep", "300"], executable="/bin/sleep", env={"MARK": mark})
     named = subprocess.Popen([mark, "300"], executable="/bin/sleep")
+    # Its descriptors are closed, which is what Popen waits for, before it has its command line.
+    harness.wait_for(lambda: mark.encode() in harness.read_bytes(f"/proc/{named.pid}/cmdline"), 10, "the process's name")
     yield process.pid, mark
     for each in (process, named):
         each.kill()
