@@ -39,15 +39,13 @@ static uint64_t real_time_us(void)
 
 int audit_open_current(int dir, struct cay_error *err)
 {
-    int fd = openat(dir, AUDIT_CURRENT, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    autofd int fd =
+        openat(dir, AUDIT_CURRENT, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
-    if (fd < 0 && (errno == EISDIR || errno == ELOOP || errno == ENXIO))
-        return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", AUDIT_CURRENT);
-    if (fd < 0)
+    if (fd < 0 && errno != EISDIR && errno != ELOOP && errno != ENXIO)
         return cay_fail_errno(err, errno, "cannot open %s of the audit log", AUDIT_CURRENT);
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        return fd;
-    close(fd);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return steal_fd(&fd);
     return cay_fail(err, CAY_E_UNAVAILABLE, "%s of the audit log is not a file", AUDIT_CURRENT);
 }
 
