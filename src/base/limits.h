@@ -34,6 +34,8 @@
 /* Callers connected to one keeper: each costs it a buffer; a thousand streams is more than any
  * client. */
 #define CAY_MAX_CLIENTS 1024
+/* Connected beyond that: only to look at the sandbox, signal or end it (see NEEDS_PLACE). */
+#define CAY_SPARE_CLIENTS 16
 /* Processes that one keeper runs at once, and ended ones it remembers with their output. */
 #define CAY_MAX_PROCS 1024
 #define CAY_MAX_ENDED 256

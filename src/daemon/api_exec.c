@@ -330,8 +330,8 @@ static void fail(struct run *run, const struct cay_error *why)
 {
     struct request *r = run->r;
     struct cay_error err = *why;
+    exec_slot_lost(&run->slot, run->phase == PHASE_RUNNING ? run->exit.pid : 0, why);
     run->phase = PHASE_END;
-    exec_slot_free(&run->slot);
     if (!r) {
         run_free(run);
         return;

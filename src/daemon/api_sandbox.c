@@ -121,7 +121,8 @@ void sandbox_get(struct request *r)
 
 /* ---- orders: one question, one answer -------------------------------------------------------- */
 
-/* A keeper that does not understand even a stop, as it is of another version, is killed. */
+/* A keeper that does not understand even a stop, as it is of another version, or that has no place
+ * left for a caller who kills its sandbox, is killed. */
 struct killing {
     struct errand errand;
     struct journal_actor actor;
@@ -161,7 +162,8 @@ static bool forgive_ended(struct ask *ask, const struct cay_error *err)
 {
     if (err->code == CAY_E_GONE)
         ask_done(ask, NULL);
-    else if (err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED)
+    else if (err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED ||
+             (ask->action == AUDIT_KILL && err->code == CAY_E_LIMIT && !err->sys_errno))
         kill_instead(ask);
     else
         return false;

@@ -95,6 +95,130 @@ struct msg exec_message(const struct exec_body *body, const struct exec_slot *sl
     };
 }
 
+/* ---- counting what runs in the background ---------------------------------------------------- */
+
+/* A keeper that cannot be asked now, as it has too many callers or does not answer, is asked again.
+ */
+#define VIGIL_RETRY_MS 1000
+
+struct vigil {
+    struct call call;
+    struct timer retry;
+    struct exec_slot slot;
+    pid_t pid;
+};
+
+static void vigil_ask(struct vigil *vigil);
+
+static void on_retry(struct timer *timer)
+{
+    vigil_ask(container_of(timer, struct vigil, retry));
+}
+
+/* The process is over, or nobody will ever tell; what may pass is waited for. */
+static void vigil_heard(struct vigil *vigil, const struct cay_error *err)
+{
+    bool later = err && (err->code == CAY_E_LIMIT || err->code == CAY_E_UNAVAILABLE ||
+                         err->code == CAY_E_NO_SPACE || err->code == CAY_E_TIMEOUT);
+    struct daemon *d = vigil->slot.d;
+    call_end(&vigil->call);
+    if (later && d->phase != DAEMON_CLOSING) {
+        timer_set(&d->loop, &vigil->retry, cay_after_ms(VIGIL_RETRY_MS));
+        return;
+    }
+    vigil->slot.vigil = NULL; /* it is freed here */
+    exec_slot_free(&vigil->slot);
+    free(vigil);
+}
+
+static void vigil_message(struct call *call, const struct msg *msg)
+{
+    struct cay_error err;
+    if (msg->type == MSG_ERROR)
+        msg_to_error(msg, &err);
+    vigil_heard(call->data, msg->type == MSG_ERROR ? &err : NULL);
+}
+
+static void vigil_lost(struct call *call, const struct cay_error *err)
+{
+    vigil_heard(call->data, err);
+}
+
+static const struct call_ops vigil_ops = {.message = vigil_message, .lost = vigil_lost};
+
+static void vigil_ask(struct vigil *vigil)
+{
+    const struct msg wait = {.type = OP_WAIT,
+                             .pid = (uint64_t)vigil->pid,
+                             .timeout_ms = UINT64_MAX,
+                             .flags = MSG_F_ALOOF};
+    call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);
+}
+
+/* A place comes with all that is needed to watch it: that must not fail once the process runs. */
+static int slot_take(struct exec_slot *slot, struct daemon *d, struct tenant *tenant,
+                     const char *id)
+{
+    struct vigil *vigil = calloc(1, sizeof(*vigil));
+    if (!vigil)
+        return -1;
+    vigil->retry.fire = on_retry;
+    *slot = (struct exec_slot){.d = d, .tenant = tenant, .vigil = vigil};
+    snprintf(slot->id, sizeof(slot->id), "%s", id);
+    tenant->execs++;
+    return 0;
+}
+
+void exec_slot_free(struct exec_slot *slot)
+{
+    if (slot->tenant)
+        slot->tenant->execs--;
+    slot->tenant = NULL;
+    free(slot->vigil);
+    slot->vigil = NULL;
+}
+
+void exec_slot_watch(struct exec_slot *slot, pid_t pid)
+{
+    struct vigil *vigil = slot->vigil;
+    if (!slot->tenant || slot->d->phase == DAEMON_CLOSING) {
+        exec_slot_free(slot);
+        return;
+    }
+    vigil->slot = *slot;
+    vigil->pid = pid;
+    slot->tenant = NULL;
+    slot->vigil = NULL;
+    vigil_ask(vigil);
+}
+
+void exec_slot_lost(struct exec_slot *slot, pid_t pid, const struct cay_error *err)
+{
+    if (pid && err->code != CAY_E_GONE && err->code != CAY_E_NOT_FOUND)
+        exec_slot_watch(slot, pid);
+    else
+        exec_slot_free(slot);
+}
+
+void exec_slot_started(struct exec_slot *slot, const struct msg *started)
+{
+    if (started->flags & MSG_F_KNOWN)
+        exec_slot_free(slot);
+    else
+        exec_slot_watch(slot, (pid_t)started->pid);
+}
+
+int exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid)
+{
+    struct exec_slot slot;
+    if (slot_take(&slot, d, tenant, id) < 0)
+        return -1;
+    exec_slot_watch(&slot, pid);
+    return 0;
+}
+
+/* ---- permission ------------------------------------------------------------------------------ */
+
 static bool over_quota(struct request *r, struct cay_error *err)
 {
     struct operator_refusal why = {0};
@@ -118,15 +242,15 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
             journal_note(r, AUDIT_REFUSED, &detail, err);
         return slot->full ? 0 : -1;
     }
-    if (journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err) < 0)
+    if (r->tenant && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT &&
+        slot_take(slot, r->d, r->tenant, r->id) < 0)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    if (journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err) < 0) {
+        exec_slot_free(slot);
         return -1;
+    }
     r->d->metrics.execs++;
     pool_busy(r->d->pool, 0);
-    if (r->tenant && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT) {
-        *slot = (struct exec_slot){.d = r->d, .tenant = r->tenant};
-        snprintf(slot->id, sizeof(slot->id), "%s", r->id);
-        slot->tenant->execs++;
-    }
     return 0;
 }
 
@@ -138,71 +262,4 @@ void exec_slot_explain(struct request *r, const struct exec_slot *slot, struct c
         journal_note(r, AUDIT_REFUSED, NULL, err);
     else
         cay_fail(err, CAY_E_UNAVAILABLE, "all places for commands were taken; try again");
-}
-
-void exec_slot_started(struct exec_slot *slot, const struct msg *started)
-{
-    if (started->flags & MSG_F_KNOWN)
-        exec_slot_free(slot);
-    else
-        exec_slot_watch(slot, (pid_t)started->pid);
-}
-
-void exec_slot_free(struct exec_slot *slot)
-{
-    if (slot->tenant)
-        slot->tenant->execs--;
-    slot->tenant = NULL;
-}
-
-/* ---- counting what runs in the background ---------------------------------------------------- */
-
-struct vigil {
-    struct call call;
-    struct exec_slot slot;
-};
-
-static void vigil_over(struct call *call)
-{
-    struct vigil *vigil = call->data;
-    exec_slot_free(&vigil->slot);
-    call_end(call);
-    free(vigil);
-}
-
-static void vigil_message(struct call *call, const struct msg *msg)
-{
-    (void)msg;
-    vigil_over(call);
-}
-
-static void vigil_lost(struct call *call, const struct cay_error *err)
-{
-    (void)err;
-    vigil_over(call);
-}
-
-static const struct call_ops vigil_ops = {.message = vigil_message, .lost = vigil_lost};
-
-void exec_slot_watch(struct exec_slot *slot, pid_t pid)
-{
-    bool wanted = slot->tenant && slot->d->phase != DAEMON_CLOSING;
-    struct vigil *vigil = wanted ? calloc(1, sizeof(*vigil)) : NULL;
-    if (!vigil) {
-        exec_slot_free(slot);
-        return;
-    }
-    const struct msg wait = {
-        .type = OP_WAIT, .pid = (uint64_t)pid, .timeout_ms = UINT64_MAX, .flags = MSG_F_ALOOF};
-    vigil->slot = *slot;
-    slot->tenant = NULL;
-    call_start(&vigil->call, vigil->slot.d, vigil->slot.id, &wait, 0, &vigil_ops, vigil);
-}
-
-void exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid)
-{
-    struct exec_slot slot = {.d = d, .tenant = tenant};
-    snprintf(slot.id, sizeof(slot.id), "%s", id);
-    tenant->execs++;
-    exec_slot_watch(&slot, pid);
 }

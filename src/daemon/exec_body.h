@@ -25,6 +25,7 @@ int exec_body(struct request *r, bool background, struct exec_body *out, struct 
 struct exec_slot {
     struct daemon *d;
     struct tenant *tenant;
+    struct vigil *vigil; /* what watches it in the background */
     char id[CAY_MAX_ID];
     bool full; /* there is none left: only a process that has its key already may be had */
 };
@@ -45,7 +46,10 @@ void exec_slot_explain(struct request *r, const struct exec_slot *slot, struct c
 void exec_slot_free(struct exec_slot *slot);
 /* It is given back when this process ends; nobody need wait for that. */
 void exec_slot_watch(struct exec_slot *slot, pid_t pid);
+/* The keeper does not answer, or has refused something: the place is given back now if that means
+ * that the process is over or (no pid) did not start, else when it ends. */
+void exec_slot_lost(struct exec_slot *slot, pid_t pid, const struct cay_error *err);
 /* The place of a process that runs already, from now to its end. */
-void exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid);
+int exec_slot_adopt(struct daemon *d, struct tenant *tenant, const char *id, pid_t pid);
 
 #endif

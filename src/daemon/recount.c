@@ -54,8 +54,10 @@ static void on_process(struct call *call, const struct msg *msg)
                   msg_to_error(msg, &err) < 0 ? err.text : "");
     if (msg->type != MSG_PROC)
         answered(one); /* the end of the list, or it cannot tell */
-    else if (msg->flags & MSG_F_RUNNING)
-        exec_slot_adopt(one->counting->d, one->tenant, one->id, (pid_t)msg->pid);
+    else if ((msg->flags & MSG_F_RUNNING) &&
+             exec_slot_adopt(one->counting->d, one->tenant, one->id, (pid_t)msg->pid) < 0)
+        log_event(LOG_WARNING, "a command is not counted", "sandbox", one->id, "error",
+                  "out of memory");
 }
 
 /* Nothing runs in one that has ended meanwhile. */

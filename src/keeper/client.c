@@ -111,6 +111,13 @@ void client_fail(struct client *client, const struct cay_error *why)
     client_send(client, &msg, -1);
 }
 
+void client_crowded(struct client *client)
+{
+    struct cay_error err;
+    cay_fail(&err, CAY_E_LIMIT, "%d callers are connected to the sandbox already", CAY_MAX_CLIENTS);
+    client_fail(client, &err);
+}
+
 void client_leave(struct client *client)
 {
     timer_clear(&client->keeper->loop, &client->timer);
@@ -390,11 +397,9 @@ static void on_connect(struct watch *watch, uint32_t events)
         return;
     }
     life_use(k);
-    if (k->n_clients > CAY_MAX_CLIENTS) {
-        struct cay_error err;
-        cay_fail(&err, CAY_E_LIMIT, "%d callers are connected to the sandbox already",
-                 CAY_MAX_CLIENTS);
-        client_fail(client, &err);
+    client->spare = k->n_clients > CAY_MAX_CLIENTS;
+    if (k->n_clients > CAY_MAX_CLIENTS + CAY_SPARE_CLIENTS) {
+        client_crowded(client);
         client_free(client);
         return;
     }

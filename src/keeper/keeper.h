@@ -106,6 +106,7 @@ struct client {
     struct chan chan;
     enum client_mode mode;
     bool creator, detach, follow, held;
+    bool spare;         /* beyond CAY_MAX_CLIENTS: for one short request */
     bool again;         /* its last message is to be handled again when it is not held any more */
     bool gap;           /* STREAM: bytes that it asked for were dropped before it got them */
     bool fresh;         /* STREAM: it began with the oldest that is kept, and got nothing yet */
@@ -301,6 +302,7 @@ void client_serve(struct client *client);
 void client_free(struct client *client);
 void client_send(struct client *client, const struct msg *msg, int fd);
 void client_fail(struct client *client, const struct cay_error *why);
+void client_crowded(struct client *client); /* there are too many */
 /* Turns the connection into a stream of a process (NULL: of the log) from `offset` on. */
 void client_stream(struct client *client, struct proc *proc, uint64_t offset, bool follow);
 void client_leave(struct client *client); /* out of STREAM or WAIT: the next request may come */

@@ -419,6 +419,7 @@ enum needs {
     NEEDS_UP = 1 << 0,      /* not while it ends */
     NEEDS_RUNNING = 1 << 1, /* nor while it is paused: init is frozen */
     NEEDS_IDLE = 1 << 2,    /* one request at a time on a connection */
+    NEEDS_PLACE = 1 << 3,   /* not on a spare connection, which must be free again at once */
 };
 
 static const struct {
@@ -426,12 +427,12 @@ static const struct {
     unsigned needs;
     void (*handle)(struct client *client, const struct msg *msg);
 } ops[] = {
-    {OP_CREATE, NEEDS_UP | NEEDS_IDLE, bind_handle},
-    {OP_EXEC, NEEDS_IDLE, op_exec}, /* a known key needs nothing */
-    {OP_ATTACH, NEEDS_IDLE, op_attach},
-    {OP_STDIN, NEEDS_NOTHING, op_stdin},
-    {OP_RESIZE, NEEDS_NOTHING, op_resize},
-    {OP_WAIT, NEEDS_IDLE, op_wait},
+    {OP_CREATE, NEEDS_UP | NEEDS_IDLE | NEEDS_PLACE, bind_handle},
+    {OP_EXEC, NEEDS_IDLE | NEEDS_PLACE, op_exec}, /* a known key needs no more */
+    {OP_ATTACH, NEEDS_IDLE | NEEDS_PLACE, op_attach},
+    {OP_STDIN, NEEDS_PLACE, op_stdin},
+    {OP_RESIZE, NEEDS_PLACE, op_resize},
+    {OP_WAIT, NEEDS_IDLE | NEEDS_PLACE, op_wait},
     {OP_SIGNAL, NEEDS_UP | NEEDS_IDLE, op_signal},
     {OP_PROCS, NEEDS_IDLE, op_procs},
     {OP_INFO, NEEDS_IDLE, op_info},
@@ -441,8 +442,29 @@ static const struct {
     {OP_RESUME, NEEDS_UP | NEEDS_IDLE, op_pause},
     {OP_STOP, NEEDS_NOTHING, op_stop},
     {OP_LIFETIME, NEEDS_UP, op_lifetime},
-    {OP_FS, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE, op_fs},
+    {OP_FS, NEEDS_UP | NEEDS_RUNNING | NEEDS_IDLE | NEEDS_PLACE, op_fs},
 };
+
+/* Why a request cannot be handled now is told, and true. */
+static bool is_refused(struct client *client, uint16_t type, unsigned needs)
+{
+    struct keeper *k = client->keeper;
+    if ((needs & NEEDS_PLACE) && client->spare) {
+        client_crowded(client);
+        shutdown(client->chan.sock, SHUT_RD);
+    } else if ((needs & NEEDS_IDLE) && client->mode != CLIENT_IDLE) {
+        refuse(client, CAY_E_CONFLICT, "this connection is busy with another request");
+    } else if ((needs & NEEDS_UP) && k->phase != PHASE_UP) {
+        refuse(client, CAY_E_GONE, "the sandbox is ending");
+    } else if (k->parked && type != OP_CREATE) {
+        refuse(client, CAY_E_UNAVAILABLE, "the sandbox is only prepared");
+    } else if ((needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED) {
+        refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
+    } else {
+        return false;
+    }
+    return true;
+}
 
 void ops_handle(struct client *client, const struct msg *msg)
 {
@@ -453,15 +475,7 @@ void ops_handle(struct client *client, const struct msg *msg)
             continue;
         if (client->mode == CLIENT_IDLE)
             client->tag = msg->tag;
-        if ((ops[i].needs & NEEDS_IDLE) && client->mode != CLIENT_IDLE)
-            refuse(client, CAY_E_CONFLICT, "this connection is busy with another request");
-        else if ((ops[i].needs & NEEDS_UP) && k->phase != PHASE_UP)
-            refuse(client, CAY_E_GONE, "the sandbox is ending");
-        else if (k->parked && msg->type != OP_CREATE)
-            refuse(client, CAY_E_UNAVAILABLE, "the sandbox is only prepared");
-        else if ((ops[i].needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED)
-            refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
-        else
+        if (!is_refused(client, msg->type, ops[i].needs))
             ops[i].handle(client, msg);
         return;
     }

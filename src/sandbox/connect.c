@@ -106,13 +106,13 @@ static bool is_socket(const struct cay *cay, const char *id)
     return fstatat(cay->run, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISSOCK(st.st_mode);
 }
 
-/* 1: connected; 0: not now, it is being made or has no room for one more caller; -1: never again.
- */
-static int try_connect(struct cay *cay, const char *id, int flags, int *out, struct cay_error *err)
+/* 1: connected; 0: not now, it is being made or has no room for one more caller (a
+ * connection that blocks would wait for that without an end); -1: never again. */
+static int try_connect(struct cay *cay, const char *id, int *out, struct cay_error *err)
 {
     struct sockaddr_un address;
     autofd int hold = -1;
-    autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    autofd int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
         return cay_fail_errno(err, errno, "cannot make a socket");
     if (home_ctl_address(cay, id, &address, &hold, err) < 0)
@@ -139,8 +139,8 @@ int sandbox_dial(struct cay *cay, const char *id, int *sock, struct cay_error *e
     const char *checked;
     if (parse_id(id, &checked, err) < 0)
         return -1;
-    int connected = parse_id_reserved(id) ? explain(cay, id, LIFE_NONE, err)
-                                          : try_connect(cay, id, SOCK_NONBLOCK, sock, err);
+    int connected =
+        parse_id_reserved(id) ? explain(cay, id, LIFE_NONE, err) : try_connect(cay, id, sock, err);
     if (connected == 0)
         return cay_fail(err, CAY_E_UNAVAILABLE, "sandbox '%s' is being made", id);
     return connected < 0 ? -1 : 0;
@@ -150,10 +150,11 @@ int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_er
 {
     for (int i = 0; i < READY_TRIES; i++) {
         int sock;
-        int connected = try_connect(sandbox->cay, sandbox->id, 0, &sock, err);
+        int connected = try_connect(sandbox->cay, sandbox->id, &sock, err);
         if (connected < 0)
             return -1;
         if (connected > 0) {
+            fcntl(sock, F_SETFL, O_RDWR);
             chan_init(out, sock);
             return 0;
         }

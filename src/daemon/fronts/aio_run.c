@@ -193,6 +193,7 @@ static void answer(struct run *run, const char *status, const struct cay_exit *e
 static void fail(struct run *run, const struct cay_error *err)
 {
     struct cay_error copy = *err;
+    exec_slot_lost(&run->slot, run->stage == STAGE_RUNNING ? run->pid : 0, err);
     run->stage = STAGE_OVER;
     if (run->r) {
         run->r->drop = NULL;
