@@ -373,7 +373,9 @@ struct cay_change {
 typedef int (*cay_sink)(const void *bytes, size_t size, void *data);  /* non-zero ends the call */
 typedef ssize_t (*cay_source)(void *buffer, size_t size, void *data); /* 0: end; -1: abort */
 
-/* A file channel: a worker inside the sandbox, as `user` (NULL: the sandbox's default user). */
+/* A file channel: a worker inside the sandbox, as `user` (NULL: the sandbox's default user). Calls
+ * take as long as its work does; one that gives no sign of life for a minute, in which the sandbox
+ * is not paused, is given up (UNAVAILABLE), and the channel with it. */
 CAY_API int cay_fs_open(struct cay_sandbox *sandbox, const char *user, struct cay_fs **out,
                         struct cay_error *err);
 CAY_API void cay_fs_close(struct cay_fs *fs);

@@ -62,6 +62,10 @@
 #define CAY_MAX_STALL_MS 86400000u
 /* A process whose first follower is announced waits for it so long. */
 #define CAY_HOLD_MS 10000u
+/* A file worker says this often that it lives, whatever it does... */
+#define CAY_ALIVE_MS 5000u
+/* ...and one that neither said nor took anything for so long is given up. */
+#define CAY_SILENT_MS 60000u
 /* The merged log of a sandbox. */
 #define CAY_MAX_LOG (4u << 20)
 /* Standard input accepted for a process but not yet read by it. */

@@ -5,6 +5,7 @@
 #include "base/sock.h"
 #include "base/util.h"
 #include "daemon/roster.h"
+#include "wire/version.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -78,6 +79,12 @@ static void hung_up(struct call *call)
     explain(call);
 }
 
+static void heard(struct call *call)
+{
+    call->heard_us = cay_now_us();
+    call->looks = 0;
+}
+
 static void flush(struct call *call)
 {
     while (call->out.size) {
@@ -90,7 +97,7 @@ static void flush(struct call *call)
             break;
         }
         buf_eat(&call->out, (size_t)n);
-        call->heard_us = cay_now_us();
+        heard(call);
     }
     if (call->out.size == 0 && call->out.capacity > 4096)
         buf_done(&call->out);
@@ -126,7 +133,7 @@ static void deliver(struct call *call)
             lose(call, &err);
             return;
         }
-        call->heard_us = cay_now_us();
+        heard(call);
         if (call->patience_ms)
             timer_clear(&call->d->loop, &call->timer);
         bool goes_on = tell(call, &msg);
@@ -165,6 +172,18 @@ static void look_later(struct call *call)
 {
     uint64_t from = call->paused ? cay_now_us() : call->heard_us;
     timer_set(&call->d->loop, &call->timer, from + SANDBOX_CHECK_MS * UINT64_C(1000));
+}
+
+/* The same for a worker: it is in the sandbox, so nobody else can say how it is. */
+static void look_worker(struct call *call)
+{
+    uint64_t every = SANDBOX_WORKER_LOOK_MS * UINT64_C(1000), now = cay_now_us();
+    bool silent = !call->paused && now - call->heard_us >= every;
+    if (silent && sandbox_worker_look(call->d->looker, call->id, &call->looks, &call->lost) < 0)
+        lose(call, &call->lost);
+    else
+        timer_set(&call->d->loop, &call->timer,
+                  silent || call->paused ? now + every : call->heard_us + every);
 }
 
 static void probe_free(struct probe *probe)
@@ -242,6 +261,8 @@ static void begin(struct call *call, int sock)
     flush(call);
     if (call->patience_ms)
         timer_set(&call->d->loop, &call->timer, cay_after_ms(call->patience_ms));
+    else if (call->alive)
+        look_worker(call);
     else if (!call->worker)
         look_later(call);
 }
@@ -263,7 +284,9 @@ static void dial(struct call *call)
 static void on_timer(struct timer *timer)
 {
     struct call *call = container_of(timer, struct call, timer);
-    if (call->open && !call->patience_ms) {
+    if (call->open && call->worker) {
+        look_worker(call);
+    } else if (call->open && !call->patience_ms) {
         look(call);
     } else if (call->open) {
         cay_fail(&call->lost, CAY_E_UNAVAILABLE,
@@ -294,11 +317,12 @@ void call_start(struct call *call, struct daemon *d, const char *id, const struc
     dial(call);
 }
 
-void call_on(struct call *call, struct daemon *d, const char *id, int sock,
+void call_on(struct call *call, struct daemon *d, const char *id, int sock, uint8_t minor,
              const struct msg *request, const struct call_ops *ops, void *data)
 {
     prepare(call, d, id, ops, data);
     call->worker = true;
+    call->alive = minor >= WIRE_MINOR_ALIVE;
     fcntl(sock, F_SETFL, O_RDWR | O_NONBLOCK);
     if (msg_encode(&call->out, request, 0) < 0) {
         close(sock);
@@ -348,6 +372,7 @@ void call_pause(struct call *call)
 void call_resume(struct call *call)
 {
     call->paused = false;
+    heard(call); /* it was not listened to */
     update(call);
     deliver(call);
 }

@@ -33,9 +33,11 @@ struct call {
     uint64_t patience_ms, retry_until_us;
     uint64_t heard_us;   /* when the keeper last said or took something */
     struct probe *probe; /* it is being asked whether it lives */
+    unsigned looks;      /* after a worker that is silent */
     size_t read_max;
     char id[CAY_MAX_ID];
     bool open, paused, worker;
+    bool alive;   /* the worker says so now and then (FS_ALIVE) */
     bool hung_up; /* it did, and why is not known yet */
     bool *ended;  /* set while a callback is at work: to be told if it ends the call */
 };
@@ -47,8 +49,9 @@ struct call {
  */
 void call_start(struct call *call, struct daemon *d, const char *id, const struct msg *request,
                 uint64_t patience_ms, const struct call_ops *ops, void *data);
-/* The same on a connected socket (a file channel), which is taken over. */
-void call_on(struct call *call, struct daemon *d, const char *id, int sock,
+/* The same on a connected socket (a file channel), which is taken over. `minor`: the version of the
+ * worker, which is lost if it should say that it lives and does not. */
+void call_on(struct call *call, struct daemon *d, const char *id, int sock, uint8_t minor,
              const struct msg *request, const struct call_ops *ops, void *data);
 /* Says something to a keeper and does not listen to its answer. */
 void call_post(struct daemon *d, const char *id, const struct msg *msg);

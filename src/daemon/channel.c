@@ -30,7 +30,7 @@ static void on_message(struct call *call, const struct msg *msg)
     } else if (msg->type == MSG_ERROR) {
         msg_to_error(msg, &err);
         fail(ch, &err);
-    } else if (ch->ops->take) {
+    } else if (msg->type != FS_ALIVE && ch->ops->take) {
         ch->ops->take(ch, msg);
     }
 }
@@ -54,6 +54,7 @@ static void on_opened(struct call *call, const struct msg *msg)
     struct channel *ch = call->data;
     struct cay_error err;
     int sock = msg->type == MSG_OK ? call_take_fd(call) : -1;
+    uint8_t minor = call->chan.minor; /* keeper and worker are of one build */
     if (msg->type == MSG_ERROR)
         msg_to_error(msg, &err);
     else if (sock < 0)
@@ -64,7 +65,7 @@ static void on_opened(struct call *call, const struct msg *msg)
         return;
     }
     ch->open = true;
-    call_on(&ch->worker, ch->r->d, ch->r->id, sock, &ch->first, &worker_ops, ch);
+    call_on(&ch->worker, ch->r->d, ch->r->id, sock, minor, &ch->first, &worker_ops, ch);
     if (ch->ops->room && !call_full(&ch->worker))
         ch->ops->room(ch);
 }

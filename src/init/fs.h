@@ -18,6 +18,7 @@ struct worker {
     struct cay_buf out; /* frames not yet sent */
     uint32_t tag;       /* of the request that is served */
     unsigned ticks;     /* see fs_tick */
+    bool alive;         /* it sends FS_ALIVE */
 };
 
 /* worker.c: talking to the caller. Frames are sent in batches; fs_flush sends what is left. */

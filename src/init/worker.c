@@ -18,17 +18,59 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 
 /* Frames are gathered up to here: a listing is a few large sends, not thousands of small ones. */
 #define BATCH (32u << 10)
 /* After all commands, which have twice that. */
 #define WORKER_SCORE 50
 
+/* ---- a sign of life ------------------------------------------------------------------------- */
+
+/* Between two frames, whatever else the worker is at. A socket without room for it has something
+ * for the caller to read anyway. */
+static void say_alive(int number)
+{
+    static const uint8_t frame[FRAME_HEADER] = {[4] = FS_ALIVE, [5] = WIRE_MINOR, [7] = WIRE_MAJOR};
+    int eno = errno;
+    (void)number;
+    (void)!send(INIT_KEEPER_FD, frame, sizeof(frame), MSG_DONTWAIT | MSG_NOSIGNAL);
+    errno = eno;
+}
+
+/* From the first request on, and between requests as well: so a caller that hears nothing need not
+ * ask itself what the worker may be at. */
+static void begin_alive(struct worker *worker)
+{
+    const struct timeval every = {.tv_sec = CAY_ALIVE_MS / 1000};
+    if (worker->alive || worker->chan.minor < WIRE_MINOR_ALIVE)
+        return;
+    worker->alive = true;
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = say_alive, .sa_flags = SA_RESTART}, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){every, every}, NULL);
+}
+
+static int send_whole(struct worker *worker)
+{
+    sigset_t alarm, before;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    sigprocmask(SIG_BLOCK, &alarm, &before);
+    int sent = sock_send_all(worker->chan.sock, worker->out.data, worker->out.size, NULL, 0);
+    int eno = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    errno = eno;
+    return sent;
+}
+
+/* ---- talking to the caller ------------------------------------------------------------------ */
+
 int fs_flush(struct worker *worker, struct cay_error *err)
 {
-    if (worker->out.size &&
-        sock_send_all(worker->chan.sock, worker->out.data, worker->out.size, NULL, 0) < 0)
+    if (worker->out.size && send_whole(worker) < 0)
         return cay_fail_errno(err, errno, "cannot send to the caller");
     worker->out.size = 0;
     return 0;
@@ -124,6 +166,7 @@ static void serve(struct worker *worker)
             answer(worker, &err);
         if (got <= 0)
             return;
+        begin_alive(worker);
         bool leftover = msg.type == FS_DATA || msg.type == FS_END;
         worker->tag = msg.tag;
         bool failed = !leftover && serve_one(worker, &msg, &err) < 0;

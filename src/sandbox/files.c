@@ -3,16 +3,27 @@
  * Files: the caller's end of a file channel. The worker at the other end is a process inside the
  * sandbox, so whatever it is tricked into opening is the sandbox's own. Its answers are data,
  * bounded by the frame.
+ *
+ * It can be stopped from inside, or hang in a file system that does not answer. So it says now and
+ * then that it lives (FS_ALIVE), and is waited for only as long as it does. What counts is the time
+ * in which the caller waits for it: not that in which the caller's own source or sink takes its
+ * time, nor that in which the sandbox is paused.
  */
 #include "base/err.h"
+#include "base/limits.h"
+#include "base/sock.h"
 #include "base/util.h"
 #include "sandbox/sandbox.h"
+#include "wire/version.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
 struct cay_fs {
     struct chan chan;
+    struct cay *cay; /* borrowed, as the sandbox borrows it */
+    char id[CAY_MAX_ID];
+    bool alive; /* it is of a version that says so */
 };
 
 int cay_fs_open(struct cay_sandbox *sandbox, const char *user, struct cay_fs **out,
@@ -29,6 +40,9 @@ int cay_fs_open(struct cay_sandbox *sandbox, const char *user, struct cay_fs **o
         return -1;
     }
     int sock = chan_take_fd(&chan);
+    fs->alive = chan.minor >= WIRE_MINOR_ALIVE; /* keeper and worker are of one build */
+    fs->cay = sandbox->cay;
+    memcpy(fs->id, sandbox->id, sizeof(fs->id));
     msg_done(&answer);
     chan_done(&chan);
     if (sock < 0) {
@@ -54,22 +68,89 @@ static int hung_up(struct cay_error *err)
     return cay_fail(err, CAY_E_GONE, "the sandbox ended, or its file worker was killed");
 }
 
+static bool is_paused(struct cay *cay, const char *id)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    return sandbox_status(cay, id, &buf, NULL) == 0 &&
+           status_decode(buf.data, buf.size, &status, NULL) == 0 &&
+           status.state == CAY_STATE_PAUSED;
+}
+
+int sandbox_worker_look(struct cay *cay, const char *id, unsigned *looks, struct cay_error *err)
+{
+    *looks = is_paused(cay, id) ? 0 : *looks + 1;
+    if (*looks < SANDBOX_WORKER_LOOKS)
+        return 0;
+    return cay_fail(err, CAY_E_UNAVAILABLE,
+                    "the file worker in sandbox '%s' does not answer: it was stopped from inside, "
+                    "or hangs in a file system that does not answer",
+                    id);
+}
+
+/* Sends what the socket takes. What comes meanwhile is a sign of life too, and is taken out of the
+ * way of a worker that has something to say before it reads on. */
+static ssize_t send_some(struct cay_fs *fs, const char *bytes, size_t size, struct cay_error *err)
+{
+    for (unsigned looks = 0;;) {
+        ssize_t n = sock_send_within(fs->chan.sock, bytes, size, NULL, 0, SANDBOX_WORKER_LOOK_MS);
+        if (n >= 0)
+            return n;
+        if (errno != EAGAIN)
+            return cay_fail_errno(err, errno, "cannot send to the peer");
+        if (sandbox_await(fs->chan.sock, 0) && chan_fill(&fs->chan) > 0)
+            looks = 0;
+        else if (fs->alive && sandbox_worker_look(fs->cay, fs->id, &looks, err) < 0)
+            return -1;
+    }
+}
+
 static int send(struct cay_fs *fs, const struct msg *request, struct cay_error *err)
 {
     struct cay_error why;
-    if (chan_send(fs->chan.sock, request, NULL, 0, &why) == 0)
-        return 0;
-    return why.code == CAY_E_GONE ? hung_up(err)
-                                  : cay_fail_copy(err, why.code, why.sys_errno, why.text);
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
+    if (msg_encode(&buf, request, 0) < 0)
+        return cay_fail(err, CAY_E_TOO_LARGE, "the message is larger than %u bytes", CAY_MAX_FRAME);
+    for (size_t done = 0; done < buf.size;) {
+        ssize_t n = send_some(fs, buf.data + done, buf.size - done, &why);
+        if (n < 0)
+            return why.code == CAY_E_GONE ? hung_up(err)
+                                          : cay_fail_copy(err, why.code, why.sys_errno, why.text);
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* As chan_recv, but for signs of life: those only say that it is worth waiting. */
+static int hear(struct cay_fs *fs, struct msg *out, struct cay_error *err)
+{
+    for (unsigned looks = 0;;) {
+        int popped = chan_pop(&fs->chan, out, err);
+        if (popped && (popped < 0 || out->type != FS_ALIVE))
+            return popped;
+        if (popped) {
+            msg_done(out);
+            continue;
+        }
+        bool ready = !fs->alive || sandbox_await(fs->chan.sock, SANDBOX_WORKER_LOOK_MS);
+        if (!ready && sandbox_worker_look(fs->cay, fs->id, &looks, err) < 0)
+            return -1;
+        ssize_t n = ready ? chan_fill(&fs->chan) : 1;
+        if (n <= 0)
+            return n < 0 ? cay_fail_errno(err, errno, "cannot read from the peer") : 0;
+        looks = ready ? 0 : looks;
+    }
 }
 
 /* The next message. 1: one to handle; 0: OK, the end; -1. */
 static int next(struct cay_fs *fs, struct msg *out, struct cay_error *err)
 {
     struct cay_error why = {0};
-    int got = chan_recv(&fs->chan, out, &why);
+    int got = hear(fs, out, &why);
     if (got == 0 || (got < 0 && why.code == CAY_E_GONE))
         return hung_up(err);
+    if (got < 0 && why.code == CAY_E_UNAVAILABLE)
+        chan_done(&fs->chan); /* nothing may be asked of it again */
     if (got < 0)
         return cay_fail_copy(err, why.code, why.sys_errno, why.text);
     if (out->type == MSG_OK || out->type == MSG_ERROR) {

@@ -71,6 +71,13 @@ int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *e
 int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
                  struct cay_error *err);
 
+/* files.c: a worker that speaks WIRE_MINOR_ALIVE and was not heard for SANDBOX_WORKER_LOOK_MS is
+ * looked after. `looks` counts how often, since it was heard. -1 with UNAVAILABLE: it was silent
+ * for CAY_SILENT_MS, in which its sandbox was not paused. Does not wait for anybody. */
+#define SANDBOX_WORKER_LOOK_MS (CAY_SILENT_MS / SANDBOX_WORKER_LOOKS)
+#define SANDBOX_WORKER_LOOKS 6u
+int sandbox_worker_look(struct cay *cay, const char *id, unsigned *looks, struct cay_error *err);
+
 /* kill.c: the last resort for a keeper that does not answer: it dies, and its sandbox with it. */
 int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err);
 /* The same for the creator, who holds the lock as well and sweeps afterwards. */

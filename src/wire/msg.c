@@ -26,7 +26,7 @@ static const struct wire_field fields[] = {
 };
 #undef M
 
-_Static_assert(FS_CHANGE <= UINT8_MAX, "a type is one byte");
+_Static_assert(FS_ALIVE <= UINT8_MAX, "a type is one byte");
 
 int msg_encode(struct cay_buf *buf, const struct msg *msg, uint8_t fds)
 {

@@ -163,6 +163,9 @@ enum msg_type {
     FS_MATCH,
     /* path, number (the letter of struct cay_change) */
     FS_CHANGE,
+    /* the worker lives: every CAY_ALIVE_MS from the first request on, between any two others, also
+     * outside of a request; its tag is 0. To callers that know it (WIRE_MINOR_ALIVE) */
+    FS_ALIVE,
 };
 
 /* Of the lower 32, those that a request must not have if its reader does not know them; answers

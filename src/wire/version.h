@@ -26,12 +26,15 @@
 #define WIRE_MAJOR 1
 #endif
 #ifndef WIRE_MINOR
-#define WIRE_MINOR 0
+#define WIRE_MINOR 1
 #endif
+
+/* The minor versions that brought what a peer must not be sent, or expected to send, before. */
+#define WIRE_MINOR_ALIVE 1 /* FS_ALIVE */
 
 #define WIRE_TEXT(x) WIRE_TEXT_(x)
 #define WIRE_TEXT_(x) #x
-/* For error messages: "cay 0.1.0 (protocol 1.0)". */
+/* For error messages: "cay 0.1.0 (protocol 1.1)". */
 #define WIRE_WHO \
     "cay " CAY_VERSION " (protocol " WIRE_TEXT(WIRE_MAJOR) "." WIRE_TEXT(WIRE_MINOR) ")"
 

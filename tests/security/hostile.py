@@ -17,7 +17,7 @@ import threading
 
 from lib.engine import ROOT
 
-HEADER = struct.Struct("<IBxBBI")  # size, type, (minor version,) descriptors, version, tag
+HEADER = struct.Struct("<IBBBBI")  # size, type, minor version, descriptors, version, tag
 KEYS = {
     "flags": 1,
     "number": 4,
@@ -47,7 +47,7 @@ def message_types():
 TYPES = message_types()
 
 
-def frame(kind, tag=0, fds=0, **fields):
+def frame(kind, tag=0, fds=0, minor=0, **fields):
     payload = b""
     for name, value in fields.items():
         if isinstance(value, int):
@@ -55,7 +55,7 @@ def frame(kind, tag=0, fds=0, **fields):
         elif isinstance(value, str):
             value = value.encode() + b"\0"  # strings travel with their end
         payload += struct.pack("<HI", KEYS[name], len(value)) + value
-    return HEADER.pack(len(payload), TYPES[kind] if isinstance(kind, str) else kind, fds, 1, tag) + payload
+    return HEADER.pack(len(payload), TYPES[kind] if isinstance(kind, str) else kind, minor, fds, 1, tag) + payload
 
 
 def read_exactly(sock, size):
@@ -69,17 +69,18 @@ def read_exactly(sock, size):
 
 
 def read_frame(sock):
-    size, kind, _, _, tag = head = HEADER.unpack(read_exactly(sock, HEADER.size))
+    size, kind, _, _, _, tag = head = HEADER.unpack(read_exactly(sock, HEADER.size))
     return kind, tag, HEADER.pack(*head) + read_exactly(sock, size)
 
 
 class HostileWorker:
-    """with HostileWorker(cay, id, answer): answer(name, tag) gives the bytes for a request, or None."""
+    """with HostileWorker(cay, id, answer): answer(name, tag) gives the bytes for a request, or None.
+    minor: of the version that the keeper says it is of, and so the worker."""
 
-    def __init__(self, cay, identifier, answer):
+    def __init__(self, cay, identifier, answer, minor=0):
         self.path = cay.run_dir / identifier / "ctl"
         self.real = self.path.with_name("ctl.real")
-        self.answer = answer
+        self.answer, self.minor = answer, minor
         self.asked = []
 
     def __enter__(self):
@@ -91,6 +92,7 @@ class HostileWorker:
         return self
 
     def __exit__(self, *_):
+        self.server.shutdown(socket.SHUT_RDWR)  # else the thread in accept() would keep it
         self.server.close()
         os.unlink(self.path)
         os.rename(self.real, self.path)
@@ -110,7 +112,7 @@ class HostileWorker:
                 ours, theirs = socket.socketpair()
                 threading.Thread(target=self._work, args=(ours,), daemon=True).start()
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
-                peer.sendmsg([frame("MSG_OK", tag, fds=1)], rights)
+                peer.sendmsg([frame("MSG_OK", tag, fds=1, minor=self.minor)], rights)
                 theirs.close()
                 peer.recv(1)
             else:

@@ -166,13 +166,13 @@ def test_hostile_hard_link_to_what_was_there(cay, box, scratch):
 
 NONSENSE = {
     "garbage": lambda name, tag: b"\xff" * 4096,
-    "huge-frame": lambda name, tag: hostile.HEADER.pack(0x7FFFFFFF, hostile.TYPES["FS_DATA"], 0, 1, tag),
-    "wrong-version": lambda name, tag: hostile.HEADER.pack(0, hostile.TYPES["MSG_OK"], 0, 9, tag),
-    "data-of-another-version": lambda name, tag: hostile.HEADER.pack(0, hostile.TYPES["FS_DATA"], 0, 9, tag),
+    "huge-frame": lambda name, tag: hostile.HEADER.pack(0x7FFFFFFF, hostile.TYPES["FS_DATA"], 0, 0, 1, tag),
+    "wrong-version": lambda name, tag: hostile.HEADER.pack(0, hostile.TYPES["MSG_OK"], 0, 0, 9, tag),
+    "data-of-another-version": lambda name, tag: hostile.HEADER.pack(0, hostile.TYPES["FS_DATA"], 0, 0, 9, tag),
     "unknown-type": lambda name, tag: hostile.frame(250, tag) + hostile.frame("MSG_OK", tag),
     "wrong-tag": lambda name, tag: hostile.frame("MSG_OK", tag + 1),
     "descriptors-announced": lambda name, tag: hostile.frame("MSG_OK", tag, fds=8),
-    "field-beyond-the-end": lambda name, tag: hostile.HEADER.pack(6, hostile.TYPES["MSG_OK"], 0, 1, tag)
+    "field-beyond-the-end": lambda name, tag: hostile.HEADER.pack(6, hostile.TYPES["MSG_OK"], 0, 0, 1, tag)
     + b"\x0a\x00\xff\xff\xff\x7f",
     "error-with-bad-code": lambda name, tag: hostile.frame(
         "MSG_ERROR", tag, text="x" * 5000 + "\x1b[31m\n\n"
