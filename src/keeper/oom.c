@@ -66,7 +66,7 @@ void oom_mark(struct proc *proc)
         return;
     proc->keeper->oom_kills++;
     /* What it left behind is not what its caller was told about. */
-    proc->oom = proc->state != PROC_ENDED;
+    proc->oom |= proc->state != PROC_ENDED;
     proc_kill_tree(proc, SIGKILL);
 }
 

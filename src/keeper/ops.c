@@ -359,10 +359,13 @@ static void set_lease(struct client *client, const struct msg *msg, bool stream)
 {
     struct proc *proc =
         stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
-    if (proc && msg->ttl_ms <= CAY_MAX_LEASE_MS)
+    bool fits = msg->ttl_ms <= CAY_MAX_LEASE_MS;
+    if (proc && fits)
         lease_set(proc, msg->ttl_ms);
-    if (proc && !stream)
+    if (proc && !stream && fits)
         send_ok(client);
+    else if (proc && !stream)
+        refuse(client, CAY_E_INVALID, "a lease that is too long");
 }
 
 static void op_lifetime(struct client *client, const struct msg *msg)

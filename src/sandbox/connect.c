@@ -244,6 +244,7 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
     if (sandbox_connect(sandbox, chan, err) < 0)
         return -1;
     int got = chan_send(chan->sock, request, NULL, 0, err) < 0 ? sandbox_unsent(chan, err) : 1;
+    bool refused = got < 0 && err->code != CAY_E_GONE; /* it hung up, and has said why */
     if (got > 0 && !await_answer(sandbox, chan->sock,
                                  CAY_MIN(request->timeout_ms, (uint64_t)INT_MAX) + PATIENCE_MS)) {
         chan_done(chan);
@@ -257,7 +258,7 @@ int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct 
     if (got > 0) {
         msg_to_error(answer, err);
         msg_done(answer);
-    } else if (got == 0 || sandbox_misheard(sandbox->id, err) == 0) {
+    } else if (got == 0 || (sandbox_misheard(sandbox->id, err) == 0 && !refused)) {
         /* It died between our question and its answer. */
         sandbox_explain(sandbox->cay, sandbox->id, err);
     }

@@ -65,9 +65,11 @@ static int pidfd_by_socket(struct cay *cay, const char *id, pid_t *pid)
     return sys_pidfd_open(peer.pid);
 }
 
-static bool is_kept(struct cay *cay, const char *id)
+/* 1 or 0; -1 if that cannot be known, which is never taken for an end. */
+static int is_kept(struct cay *cay, const char *id, struct cay_error *err)
 {
-    return sandbox_life(cay, id, NULL) == LIFE_KEPT;
+    enum life life = sandbox_life(cay, id, err);
+    return life == LIFE_UNKNOWN ? -1 : life == LIFE_KEPT;
 }
 
 int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err)
@@ -76,15 +78,16 @@ int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err)
     autofd int pidfd = pidfd_by_record(cay, id, &pid);
     if (pidfd < 0)
         pidfd = pidfd_by_socket(cay, id, &pid);
-    if (pidfd < 0 && is_kept(cay, id))
+    int kept = is_kept(cay, id, err);
+    if (pidfd < 0 && kept > 0)
         return cay_fail(err, CAY_E_UNAVAILABLE,
                         "sandbox '%s' does not end, and its keeper cannot be found: it is being "
                         "made, or 'cay-keeper %s' is to be killed by hand; then try again",
                         id, id);
-    if (pidfd >= 0 && is_kept(cay, id))
+    if (kept > 0)
         sys_pidfd_kill(pidfd, SIGKILL);
     uint64_t end = cay_after_ms(DEATH_MS);
-    while (is_kept(cay, id)) {
+    for (; kept > 0; kept = is_kept(cay, id, err)) {
         if (cay_now_us() > end)
             return cay_fail(err, CAY_E_UNAVAILABLE,
                             "sandbox '%s' does not end: its keeper (pid %d) was killed and is not "
@@ -92,7 +95,7 @@ int sandbox_kill_keeper(struct cay *cay, const char *id, struct cay_error *err)
                             id, (int)pid, id);
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
-    return 0;
+    return kept;
 }
 
 void sandbox_kill_maker(struct cay *cay, const char *id)

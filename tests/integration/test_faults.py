@@ -270,7 +270,8 @@ def rewrite(path, change):
     """A record with another payload and the checksum that belongs to it."""
     magic, version, _, size = struct.unpack("<4I", path.read_bytes()[:16])
     payload = change(path.read_bytes()[16:16 + size])
-    path.write_bytes(struct.pack("<4I", magic, version, zlib.crc32(payload), len(payload)) + payload)
+    checksum = zlib.crc32(payload) ^ (version - 1)
+    path.write_bytes(struct.pack("<4I", magic, version, checksum, len(payload)) + payload)
 
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
