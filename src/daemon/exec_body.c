@@ -10,6 +10,7 @@
 #include "daemon/roster.h"
 #include "sandbox/sandbox.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,20 +106,36 @@ static bool over_quota(struct request *r, struct cay_error *err)
     return true;
 }
 
+/* What is not there is told apart before its command line is written down: the log must not grow by
+ * what anybody makes up. */
+static int is_there(struct request *r, enum audit_action action, struct cay_error *err)
+{
+    if (faccessat(r->d->cay->run, r->id, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+        return 0;
+    (void)sandbox_explain(r->d->looker, r->id, err);
+    if (err->code == CAY_E_UNAVAILABLE)
+        return 0; /* it is there now */
+    journal_note(r, action, NULL, err);
+    return -1;
+}
+
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
                 struct exec_slot *slot, struct cay_error *err)
 {
     const char *const shell[] = {"sh", "-c", body->shell, NULL};
     const struct audit_detail detail = {
         .argv = body->shell ? shell : body->argv, .env = body->env, .user = body->user};
+    enum audit_action action = background ? AUDIT_START : AUDIT_EXEC;
     *slot = (struct exec_slot){0};
+    if (is_there(r, action, err) < 0)
+        return -1;
     if (over_quota(r, err)) {
         slot->full = body->key != NULL;
         if (!slot->full)
             journal_note(r, AUDIT_REFUSED, &detail, err);
         return slot->full ? 0 : -1;
     }
-    if (journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err) < 0)
+    if (journal_must(r, action, &detail, err) < 0)
         return -1;
     r->d->metrics.execs++;
     pool_busy(r->d->pool, 0);
