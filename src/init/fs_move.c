@@ -2,7 +2,7 @@
 /*
  * Moving and removing. A move is a rename; where the kernel cannot (another filesystem, or a
  * directory of a lower overlay layer) it is a copy beside the target, a rename of that, and a
- * removal of the source.
+ * removal of the source. Where no directory can be renamed at all, the copy is made in its place.
  */
 #include "init/fs.h"
 
@@ -228,11 +228,52 @@ static bool lies_in(const char *inner, const char *outer)
     return in && out && strncmp(in, out, size) == 0 && (in[size] == '/' || in[size] == 0);
 }
 
+/* An overlay without extended attributes (on a tmpfs before Linux 6.6) renames no directory into
+ * one that a lower layer has as well: there a copy cannot be made beside its place. */
+static bool can_rename_dirs(int dir)
+{
+    char from[FS_TMP_SIZE], to[FS_TMP_SIZE];
+    fs_tmp_name(from);
+    fs_tmp_name(to);
+    if (mkdirat(dir, from, 0700) < 0)
+        return true; /* the copy will say why */
+    bool can = renameat(dir, from, dir, to) == 0 || errno != EXDEV;
+    unlinkat(dir, to, AT_REMOVEDIR);
+    unlinkat(dir, from, AT_REMOVEDIR);
+    return can;
+}
+
+/* As a rename would: an empty directory is replaced, nothing else. */
+static int copy_in_place(struct worker *worker, const char *from, const struct stat *st, int dir,
+                         const char *name, const char *to, struct cay_error *err)
+{
+    if (unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+        return cay_fail_errno(err, errno, "cannot move '%s' to '%s'", from, to);
+    if (copy_tree(worker, from, st, dir, name, err) == 0)
+        return 0;
+    if (err->sys_errno != EEXIST) /* else it is somebody else's */
+        fs_remove_at(worker, dir, name, to, NULL);
+    return -1;
+}
+
+static int copy_beside(struct worker *worker, const char *from, const struct stat *st, int dir,
+                       const char *name, const char *to, struct cay_error *err)
+{
+    char tmp[FS_TMP_SIZE];
+    fs_tmp_name(tmp);
+    int copied = copy_tree(worker, from, st, dir, tmp, err);
+    if (copied == 0 && renameat(dir, tmp, dir, name) == 0)
+        return 0;
+    if (copied == 0)
+        cay_fail_errno(err, errno, "cannot move '%s' to '%s'", from, to);
+    fs_remove_at(worker, dir, tmp, tmp, NULL);
+    return -1;
+}
+
 static int move_by_copy(struct worker *worker, const char *from, const char *to,
                         struct cay_error *err)
 {
     struct stat st;
-    char tmp[FS_TMP_SIZE];
     autofree char *dir = NULL;
     const char *name;
     if (fs_split(to, &dir, &name, err) < 0)
@@ -244,16 +285,9 @@ static int move_by_copy(struct worker *worker, const char *from, const char *to,
     autofd int dir_fd = fs_open_dir(dir, err);
     if (dir_fd < 0)
         return -1;
-    fs_tmp_name(tmp);
-    if (copy_tree(worker, from, &st, dir_fd, tmp, err) < 0) {
-        fs_remove_at(worker, dir_fd, tmp, tmp, NULL);
+    bool beside = !S_ISDIR(st.st_mode) || can_rename_dirs(dir_fd);
+    if ((beside ? copy_beside : copy_in_place)(worker, from, &st, dir_fd, name, to, err) < 0)
         return -1;
-    }
-    if (renameat(dir_fd, tmp, dir_fd, name) < 0) {
-        cay_fail_errno(err, errno, "cannot move '%s' to '%s'", from, to);
-        fs_remove_at(worker, dir_fd, tmp, tmp, NULL);
-        return -1;
-    }
     return fs_remove_at(worker, AT_FDCWD, from, from, err);
 }
 

@@ -420,8 +420,8 @@ def test_the_command_line_says_why(cayd, host):
     assert done.returncode == 137
     assert "cay: the command was ended: its time to live is over\n" in done.stderr, done.stderr
     box = cayd.create()
-    process = cayd.cay.popen(*options, "exec", box, "--", "sleep", "61", stderr=subprocess.PIPE, text=True)
-    until(lambda: running(cayd, box))
+    process = cayd.cay.popen(*options, "exec", box, "-c", "echo up; exec sleep 61", stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "up\n"  # it is followed, and not only started
     cayd.delete(f"/sandboxes/{box}")
     _, said = process.communicate(timeout=20)
     assert process.returncode == 137 and "cay: the command was ended: the sandbox was removed\n" in said, said
