@@ -77,6 +77,7 @@ struct proc {
     uint64_t started_us, started_ms, ended_us, deadline_us;
     int exit_code, signal;
     char oom_text[96];
+    bool oom_counted; /* all of it is killed at once: the kernel may count each process */
     uint64_t cpu_us, peak_memory;
     char command[256];
     const char *why; /* it did not end by itself; NULL: it did, or runs */

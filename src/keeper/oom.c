@@ -64,7 +64,8 @@ void oom_mark(struct proc *proc)
 {
     if (!proc->grouped || !was_hit(proc))
         return;
-    proc->keeper->oom_kills++;
+    proc->keeper->oom_kills += !proc->oom_counted;
+    proc->oom_counted = true;
     /* What it left behind is not what its caller was told about. */
     proc->oom |= proc->state != PROC_ENDED;
     proc_kill_tree(proc, SIGKILL);

@@ -51,11 +51,15 @@ def small(request, folder):
     subprocess.run(["umount", place], check=True)
 
 
-def test_a_mounted_file_keeps_its_content_when_the_new_does_not_fit(cay, make, small):
+def test_a_mounted_file_keeps_its_content_when_the_new_does_not_fit(cay, small):
     conf = small / "conf"
     old = os.urandom(300_000)
     conf.write_bytes(old)
-    box = make("-v", f"{conf}:/etc/conf")
+    made = cay.run("create", "-v", f"{conf}:/etc/conf")
+    if "cannot shift owners" in made.stderr:
+        pytest.skip("this kernel mounts no tmpfs with other owners (Linux 6.3 does)")
+    assert made.returncode == 0, made
+    box = made.stdout.strip()
     done = cay.run("fs", "put", box, "/etc/conf", input=os.urandom(3_000_000), text=False)
     assert done.returncode == 125 and b"space" in done.stderr, done
     assert conf.read_bytes() == old
