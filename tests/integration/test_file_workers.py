@@ -15,6 +15,7 @@ from security import hostile
 
 SILENT = 60  # CAY_SILENT_MS of src/base/limits.h, in seconds
 LONG = SILENT + 15
+STALL = 120  # STALL_S of src/daemon/server.c: an upload without progress is cut
 MIB = 1 << 20
 WORKERS = "for p in /proc/[0-9]*; do read -r name < $p/comm; case $name in *cay-init) echo ${p#/proc/};; esac; done"
 FILES = ("mkdir -p /tmp/tree /tmp/quiet; yes 'a line of it' | head -c 16000000 > /tmp/tree/large; "
@@ -140,6 +141,7 @@ def held(daemon, name, stack):
 @pytest.mark.slow
 def test_who_is_waited_for_and_who_is_not(daemon):
     """All at the same time: the longest silence that is borne is a minute."""
+    start = time.monotonic()
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(40) as pool:
         stopped, of_stopped = held(daemon, "stopped", stack)
         _, of_paused = held(daemon, "paused", stack)
@@ -155,6 +157,8 @@ def test_who_is_waited_for_and_who_is_not(daemon):
         stop(daemon, "stopped", stopped.count)
         daemon.post("/sandboxes/paused/pause")
         began = time.monotonic()
+        if began - start > STALL - LONG - 10:
+            pytest.skip("on a machine as slow as this uploads are cut before the test is over")
         results = pool.submit(finish, pool, of_stopped)
         resumed = {name: pool.submit(call) for name, call in of_paused.items()}
 
