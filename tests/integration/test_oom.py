@@ -95,7 +95,7 @@ def test_what_a_command_left_behind_dies_as_a_whole(cay, box):
     script = f"(setsid sh -c '{greedy_script('echo >/root/after')}' >/dev/null 2>&1 &)"
     done = cay.run("exec", "--json", box, "-c", script.replace("'fits'", "0"))
     assert done.returncode == 0 and not json.loads(done.stdout)["oom"]
-    until(lambda: cay.json("stats", "--json", box)["oom_kills"] == 1)
+    until(lambda: cay.json("stats", "--json", box)["oom_kills"] == 1, 60)
     time.sleep(0.5)
     assert cay.sh(box, "ls /root").stdout == ""
     (left,) = [p for p in procs(cay, box).values() if "setsid" in p["command"]]
