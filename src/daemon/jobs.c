@@ -64,10 +64,9 @@ static void *worker(void *data)
         pthread_mutex_unlock(&jobs->lock);
         job->work(job);
         pthread_mutex_lock(&jobs->lock);
-        bool first = !jobs->finished.first;
         put(&jobs->finished, job);
-        if (first)
-            eventfd_write(jobs->fd, 1);
+        /* For each job: were only the first of several told of, one that is lost would be all. */
+        eventfd_write(jobs->fd, 1);
     }
     pthread_mutex_unlock(&jobs->lock);
     return NULL;

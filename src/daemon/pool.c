@@ -99,6 +99,7 @@ static int kind_init(struct kind *kind, const char *key, const struct cay_spec *
         .disk = spec->disk,
         .inodes = spec->inodes,
         .fds = spec->fds,
+        .no_links = spec->no_links,
     };
     return 0;
 }

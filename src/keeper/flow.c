@@ -6,7 +6,7 @@
  * for its stall limit while it holds the process back is cut, and told so.
  *
  * What is kept of all processes has one budget for the sandbox: the oldest of those that have ended
- * gives up its output first.
+ * gives up its output first. So has the memory for where the stream changes between the two.
  */
 #include "base/err.h"
 #include "base/util.h"
@@ -26,15 +26,16 @@ static const struct spool *spool_of(const struct client *client)
     return client->proc ? &client->proc->spool : &client->keeper->log;
 }
 
-static bool is_behind(const struct spool *spool, uint64_t offset)
+static bool is_behind(const struct keeper *k, const struct spool *spool, uint64_t offset)
 {
     uint64_t behind = offset < spool->end ? spool->end - offset : 0;
-    return behind >= WINDOW || (behind && spool_crowded(spool));
+    return behind >= WINDOW ||
+           (behind && (spool_crowded(spool) || k->switches > CAY_SWITCH_MEMORY_ALL));
 }
 
 static bool lags(const struct client *client)
 {
-    return is_behind(spool_of(client), client->offset);
+    return is_behind(client->keeper, spool_of(client), client->offset);
 }
 
 uint64_t flow_floor(const struct keeper *k, const struct proc *proc)
@@ -80,7 +81,7 @@ static void limit_stall(struct client *client)
 
 static bool has_laggard(struct keeper *k, const struct proc *proc)
 {
-    bool found = proc && is_behind(&proc->spool, proc->awaited);
+    bool found = proc && is_behind(k, &proc->spool, proc->awaited);
     for (struct client *c = k->clients; c; c = c->next) {
         if (follows(c, proc) && lags(c)) {
             limit_stall(c);
@@ -141,11 +142,35 @@ uint64_t flow_budget(const struct keeper *k)
     return k->spec.spec.disk ? CAY_MIN(most, k->spec.spec.disk) : most;
 }
 
+/* What the budgets are about, of one spool before it is changed. */
+struct weight {
+    uint64_t size;
+    size_t switches;
+};
+
+static struct weight weigh(const struct spool *spool)
+{
+    return (struct weight){spool_size(spool), spool_switch_memory(spool)};
+}
+
+static void count(struct keeper *k, const struct spool *spool, struct weight before)
+{
+    k->kept += spool_size(spool) - before.size;
+    k->switches += spool_switch_memory(spool) - before.switches;
+}
+
 static void trim(struct keeper *k, struct spool *spool, uint64_t bytes)
 {
-    uint64_t before = spool_size(spool);
-    spool_trim(spool, spool->start + CAY_MIN(bytes, before));
-    k->kept -= before - spool_size(spool);
+    struct weight before = weigh(spool);
+    spool_trim(spool, spool->start + CAY_MIN(bytes, before.size));
+    count(k, spool, before);
+}
+
+static void shed(struct keeper *k, struct spool *spool, size_t switches)
+{
+    struct weight before = weigh(spool);
+    spool_shed(spool, switches);
+    count(k, spool, before);
 }
 
 static void keep_budget(struct proc *proc)
@@ -162,13 +187,27 @@ static void keep_budget(struct proc *proc)
         trim(k, &proc->spool, k->kept - most);
 }
 
+/* In memory, whatever becomes of the output: the same, for where the stream changes. */
+static void keep_memory(struct proc *proc)
+{
+    struct keeper *k = proc->keeper;
+    for (struct proc *p = k->procs; p && k->switches > CAY_SWITCH_MEMORY_ALL; p = p->next) {
+        if (p->state != PROC_ENDED || p == proc || p->spool.n_switches <= CAY_ENDED_SWITCHES)
+            continue;
+        p->spool.floor = flow_floor(k, p);
+        shed(k, &p->spool, CAY_ENDED_SWITCHES);
+    }
+    if (k->switches > CAY_SWITCH_MEMORY_ALL)
+        shed(k, &proc->spool, CAY_MAX(proc->spool.n_switches / 4, (size_t)1));
+}
+
 static void store(struct keeper *k, struct spool *spool, const struct proc *of, int stream,
                   const char *bytes, size_t size)
 {
-    uint64_t before = spool_size(spool);
+    struct weight before = weigh(spool);
     spool->floor = flow_floor(k, of);
     spool_append(spool, k->cay.sandboxes, stream, bytes, size);
-    k->kept += spool_size(spool) - before;
+    count(k, spool, before);
 }
 
 void flow_store(struct proc *proc, int stream, const char *bytes, size_t size)
@@ -178,6 +217,8 @@ void flow_store(struct proc *proc, int stream, const char *bytes, size_t size)
     store(k, &k->log, NULL, stream, bytes, size);
     if (k->kept > flow_budget(k))
         keep_budget(proc);
+    if (k->switches > CAY_SWITCH_MEMORY_ALL)
+        keep_memory(proc);
 }
 
 void flow_forget(struct proc *proc)
@@ -185,5 +226,6 @@ void flow_forget(struct proc *proc)
     timer_clear(&proc->keeper->loop, &proc->hold);
     set_stopped(proc, false);
     proc->keeper->kept -= spool_size(&proc->spool);
+    proc->keeper->switches -= spool_switch_memory(&proc->spool);
     spool_done(&proc->spool);
 }

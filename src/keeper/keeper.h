@@ -140,6 +140,7 @@ struct keeper {
     const char
         *id; /* what it is called: the program's argument, or the spec's if it was prepared */
     char image[CAY_MAX_PATH]; /* what the spec's image stands for */
+    int image_dir; /* the directory of that, as the creator opened it; until all mounts are made */
 
     /* what the sandbox is made of */
     struct cgroup cgroup;
@@ -193,6 +194,7 @@ struct keeper {
     struct cay_buf scratch; /* a message on its way out */
     struct spool log;
     uint64_t kept;    /* bytes in the spools of all processes and in the log */
+    size_t switches;  /* memory that these take for where the stream changes */
     bool log_stopped; /* a follower of the log lags: no process's output is read */
     size_t n_stopped; /* processes whose output is not read */
 };

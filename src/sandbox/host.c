@@ -498,21 +498,26 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
 
 int host_image(const char *state_path, struct image *out, struct cay_error *err)
 {
-    char images[CAY_MAX_PATH], name[32];
-    char *skeleton = out->layers[0].lower, *cover = out->layers[1].cover;
-    size_t size = sizeof(out->layers[0].lower);
-    struct stat st;
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    char images[CAY_MAX_PATH], name[32], skeleton[CAY_MAX_PATH], cover[CAY_MAX_PATH];
     snprintf(images, sizeof(images), "%s/images", state_path);
     snprintf(name, sizeof(name), "host-%08x", host_generation());
-    if ((size_t)snprintf(skeleton, size, "%s/%s/root", images, name) >= size ||
-        (size_t)snprintf(cover, size, "%s/%s/cover", images, name) >= size)
+    if ((size_t)snprintf(skeleton, sizeof(skeleton), "%s/%s/root", images, name) >=
+            sizeof(skeleton) ||
+        (size_t)snprintf(cover, sizeof(cover), "%s/%s/cover", images, name) >= sizeof(cover))
         return cay_fail(err, CAY_E_INVALID, "the state directory's path is too long");
-    if (stat(skeleton, &st) < 0 && make_skeleton(images, name, err) < 0)
-        return -1;
-    if (stat(cover, &st) < 0)
-        cover[0] = 0;
-    snprintf(out->layers[1].lower, size, "/usr");
-    out->layers[1].target = "/usr";
     out->n_layers = 2;
+    out->layers[0].lower = open(skeleton, flags);
+    if (out->layers[0].lower < 0 && errno == ENOENT) {
+        if (make_skeleton(images, name, err) < 0)
+            return -1;
+        out->layers[0].lower = open(skeleton, flags);
+    }
+    out->layers[1].lower = open("/usr", flags);
+    out->layers[1].cover = open(cover, flags);
+    out->layers[1].target = "/usr";
+    bool lacking = out->layers[1].cover < 0 && errno != ENOENT;
+    if (lacking || out->layers[0].lower < 0 || out->layers[1].lower < 0)
+        return cay_fail_errno(err, errno, "cannot open the host image in %s", images);
     return 0;
 }
