@@ -241,7 +241,7 @@ static int check_policy(struct creating *c)
             c->spec.image = opt_strndup(&c->arena, c->spec.image, strlen(c->spec.image));
         /* What was judged is what is opened. Without a tenant, cay.conf may have a default that is
          * a link. */
-        c->spec.no_links = tenant || c->spec.image;
+        c->spec.no_links = *tenant || c->spec.image;
         result = roster_reserve(c->d, tenant, c->id, &c->spec, &c->held, &why, &c->err);
     }
     if (result < 0) {

@@ -254,12 +254,12 @@ static int mount_sys(const struct jail_root *root, struct cay_error *err)
 /*
  * Device nodes cannot be made in a user namespace: the host's are mounted, after a look at what
  * they are. Read-only, as their times would be the host's, and a way to leave word for another
- * sandbox; a device can be written to all the same.
+ * sandbox; a device can be written to all the same. Not without exec: memory is made executable by
+ * mapping /dev/zero.
  */
 static int mount_device(int dev, size_t i)
 {
-    struct mount_attr attr = {.attr_set =
-                                  MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID};
     char path[32];
     struct stat st;
     snprintf(path, sizeof(path), "/dev/%s", devices[i].name);

@@ -347,13 +347,15 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
     return cay_fail_errno(err, errno, "cannot make namespaces");
 }
 
-/* A file system that cannot shift owners is used as it is: its files then appear as nobody's. */
+/* A file system that cannot shift owners is used as it is: its files then appear as nobody's.
+ * `userns` -1: so it is to be. */
 static int open_layer(int dir, const char *target, int userns, struct cay_error *err)
 {
     autofd int tree = sys_open_tree(dir, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
     if (tree < 0)
         return cay_fail_errno(err, errno, "cannot open the image layer of %s", target);
-    if (idmap_tree(tree, userns) < 0 && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
+    if (userns >= 0 && idmap_tree(tree, userns) < 0 && errno != EINVAL && errno != EOPNOTSUPP &&
+        errno != ENOSYS)
         return cay_fail_errno(err, errno, "cannot shift the owners of the image's %s", target);
     return steal_fd(&tree);
 }
@@ -386,9 +388,10 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
         for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
             const struct jail_overlay *overlay = &plan->overlays[i];
             const int dirs[] = {overlay->lower, overlay->cover};
+            const int owners[] = {overlay->unshifted ? -1 : userns, userns};
             for (size_t j = 0; result == 0 && j < 2 && dirs[j] >= 0; j++)
                 result =
-                    (fds[n++] = open_layer(dirs[j], overlay->target, userns, err)) < 0 ? -1 : 0;
+                    (fds[n++] = open_layer(dirs[j], overlay->target, owners[j], err)) < 0 ? -1 : 0;
         }
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");

@@ -43,6 +43,7 @@ static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *e
             .lower = parts->image.layers[i].lower,
             .target = parts->image.layers[i].target,
             .cover = parts->image.layers[i].cover,
+            .unshifted = parts->image.layers[i].unshifted,
         };
     /* The scaffold needs some directory that the child may enter; it covers it in its own mount
      * namespace only. As root it opens no host path after that (layers come as mounts), and our own

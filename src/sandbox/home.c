@@ -170,7 +170,8 @@ int home_remove_run(int run, const char *id)
     if (dir < 0)
         return errno == ENOENT ? 0 : -1;
     for (size_t i = 0; i < CAY_COUNT(files); i++)
-        unlinkat(dir, files[i], 0);
+        if (unlinkat(dir, files[i], 0) < 0 && errno == EISDIR)
+            unlinkat(dir, files[i], AT_REMOVEDIR);
     return unlinkat(run, id, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
 }
 

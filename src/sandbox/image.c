@@ -57,7 +57,7 @@ int image_stamp(int dir, char out[IMAGE_STAMP_SIZE], struct cay_error *err)
 int image_open(const char *state_path, int dir, struct image *out, struct cay_error *err)
 {
     autoimage struct image image = {
-        .layers = {{-1, -1, "/"}, {-1, -1, NULL}},
+        .layers = {{-1, -1, "/", false}, {-1, -1, NULL, false}, {-1, -1, NULL, false}},
         .n_layers = 1,
     };
     if (dir < 0 && host_image(state_path, &image, err) < 0)

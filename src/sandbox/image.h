@@ -10,13 +10,14 @@
 
 #include <cay/cay.h>
 
-#define IMAGE_MAX_LAYERS 2
+#define IMAGE_MAX_LAYERS 3
 
 /* Directories by descriptor (O_PATH), owned; -1: none. No path is looked up a second time. */
 struct image {
     struct {
         int lower, cover;
         const char *target;
+        bool unshifted;
     } layers[IMAGE_MAX_LAYERS];
     size_t n_layers;
 };
