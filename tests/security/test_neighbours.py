@@ -45,6 +45,20 @@ def test_times_of_devices(sandboxes, profile):
     assert sandbox.sh("echo x > /dev/full").returncode != 0
 
 
+EXECUTABLE = """
+import mmap
+with open("/dev/zero", "r+b", buffering=0) as zero:
+    mmap.mmap(zero.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)[0] = 195
+"""
+
+
+@pytest.mark.parametrize("profile", ["default", "strict", "nested"])
+def test_memory_of_dev_zero_may_be_executable(sandboxes, profile):
+    """Old runtimes make room for their code so."""
+    done = sandboxes(profile).exec("python3", "-c", EXECUTABLE)
+    assert done.returncode == 0, done
+
+
 @pytest.mark.attack("oom-score", "exhaustion", "a sandbox that outlives the services of a host without memory")
 @pytest.mark.parametrize("profile", ["default", "strict", "nested"])
 def test_oom_score(sandboxes, profile):

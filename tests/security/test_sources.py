@@ -100,6 +100,18 @@ def test_an_image_that_is_a_link(daemons, workspace):
     assert daemon.get(f"/sandboxes/{box}/files?path=/own", token=token).body == b"own\n"
 
 
+def test_a_default_image_that_is_a_link(daemons, workspace):
+    """The operator's own choice, for those without a tenant; a tenant's is judged."""
+    own, _ = workspace
+    daemon = daemons()
+    daemon.cay.config.write_text(f"[defaults]\nimage = dir:{own}/link\n")
+    daemon.restart()
+    box = daemon.create()
+    assert daemon.get(f"/sandboxes/{box}/files?path=/secret").body == b"secret\n"
+    named = daemon.post("/sandboxes", {"image": f"dir:{own}/link"})
+    assert named.status == 201, named  # judged by what it leads to
+
+
 # -- what separates layers, options and lines for somebody
 
 
