@@ -349,6 +349,7 @@ void sandbox_create(struct request *r)
     r->arena = (struct opt_arena){0};
     c->job = (struct job){.work = create_work, .done = create_done};
     journal_actor(&c->actor, r);
+    snprintf(c->job.tenant, sizeof(c->job.tenant), "%s", c->actor.who.tenant);
     c->r = r;
     r->op = c;
     r->drop = on_drop;

@@ -360,6 +360,7 @@ SMUGGLE = {
     "huge chunk": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n{s}",
     "negative chunk": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\n-1\r\n{s}",
     "two encodings": PAUSE + "{h}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{s}",
+    "old version": PAUSE.replace("1.1", "1.0") + "{h}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{s}",
     "hidden encoding": PAUSE + "{h}Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{{}}{s}",
     "folded": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}X-A: b\r\n Transfer-Encoding: chunked\r\n\r\n{s}",
     "two hosts": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}Host: evil.example\r\n\r\n{s}",
