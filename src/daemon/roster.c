@@ -9,6 +9,7 @@
 #include "daemon/known.h"
 #include "daemon/log.h"
 #include "sandbox/record.h"
+#include "sandbox/spec.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -132,6 +133,13 @@ static char **copy_labels(const char *const *labels)
     return copy;
 }
 
+/* Of the host: what it may write, and what is kept of its output. Where nothing was said there is
+ * no quota either. */
+static uint64_t disk_of(const struct cay_spec *spec)
+{
+    return spec->disk ? spec->disk + spec_kept_output(spec) : 0;
+}
+
 static struct entry *add(struct roster *roster, const char *id, const struct cay_spec *spec)
 {
     char tenant[CAY_MAX_TENANT];
@@ -150,7 +158,7 @@ static struct entry *add(struct roster *roster, const char *id, const struct cay
     if (spec) {
         entry->memory = spec->memory;
         entry->cpus = spec->cpus;
-        entry->disk = spec->disk;
+        entry->disk = disk_of(spec);
         entry->labels = copy_labels(spec->labels);
     }
     owner->sandboxes++;
@@ -290,7 +298,7 @@ static void renew(struct roster *roster, struct entry *entry, const struct cay_s
 {
     entry->memory = spec->memory;
     entry->cpus = spec->cpus;
-    entry->disk = spec->disk;
+    entry->disk = disk_of(spec);
     entry->made = false;
     revive(roster, entry);
 }
@@ -352,7 +360,7 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
         {"ended_max", owner->ended, !shared},
         {"memory_total", owner->memory, beyond(spec->memory, shared ? shared->memory : 0)},
         {"cpus_total", owner->cpus, beyond(spec->cpus, shared ? shared->cpus : 0)},
-        {"disk_total", owner->disk, beyond(spec->disk, shared ? shared->disk : 0)},
+        {"disk_total", owner->disk, beyond(disk_of(spec), shared ? shared->disk : 0)},
     };
     for (size_t i = 0; i < CAY_COUNT(quotas); i++)
         if (operator_check_quota(d->policy, tenant, quotas[i].key, quotas[i].used, quotas[i].more,
@@ -366,7 +374,7 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     if (!entry)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     count(entry, CAY_MAX(entry->memory, spec->memory), CAY_MAX(entry->cpus, spec->cpus),
-          CAY_MAX(entry->disk, spec->disk));
+          CAY_MAX(entry->disk, disk_of(spec)));
     entry->makers++;
     *held = true;
     return 0;
@@ -462,7 +470,7 @@ void roster_confirm(struct roster *roster, const char *id, const struct cay_spec
         return;
     entry->makers--;
     if (spec && !entry->ended) {
-        count(entry, spec->memory, spec->cpus, spec->disk);
+        count(entry, spec->memory, spec->cpus, disk_of(spec));
         free_labels(entry->labels);
         entry->labels = copy_labels(spec->labels);
     }

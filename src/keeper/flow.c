@@ -5,6 +5,9 @@
  * fill. What nobody follows is drained, and the newest of it kept. A follower that takes nothing
  * for its stall limit while it holds the process back is cut, and told so.
  *
+ * Draining what nobody follows costs processor time that no limit of the sandbox counts: there is a
+ * rate, far above what programs print, beyond which such output is not read for a moment.
+ *
  * What is kept of all processes has one budget for the sandbox: the oldest of those that have ended
  * gives up its output first. So has the memory for where the stream changes between the two.
  */
@@ -15,6 +18,10 @@
 /* Output that waits for a follower; beyond it the process waits, too. A few pipes' worth: enough to
  * keep both sides at work. */
 #define WINDOW (512u << 10)
+
+/* Of all output of a sandbox that nobody follows, a second; so much may come at once, too. */
+#define ALONE_RATE (64u << 20)
+#define ALONE_TICK_US 50000
 
 static bool follows(const struct client *client, const struct proc *proc)
 {
@@ -91,6 +98,11 @@ static bool has_laggard(struct keeper *k, const struct proc *proc)
     return found;
 }
 
+static bool is_followed(const struct keeper *k, const struct proc *proc)
+{
+    return flow_floor(k, proc) != UINT64_MAX || flow_floor(k, NULL) != UINT64_MAX;
+}
+
 static void set_stopped(struct proc *proc, bool stopped)
 {
     if (proc->stopped == stopped)
@@ -100,16 +112,45 @@ static void set_stopped(struct proc *proc, bool stopped)
     stdio_watch(proc);
 }
 
+static bool must_stop(struct keeper *k, const struct proc *proc, bool all)
+{
+    return all || has_laggard(k, proc) || (k->alone_spent && !is_followed(k, proc));
+}
+
 void flow_check(struct keeper *k, struct proc *proc)
 {
     bool all = has_laggard(k, NULL);
     bool every = !proc || all != k->log_stopped;
     k->log_stopped = all;
     if (!every)
-        set_stopped(proc, all || has_laggard(k, proc));
-    else if (all || k->n_stopped)
+        set_stopped(proc, must_stop(k, proc, all));
+    else if (all || k->alone_spent || k->n_stopped)
         for (struct proc *p = k->procs; p; p = p->next)
-            set_stopped(p, all || has_laggard(k, p));
+            set_stopped(p, must_stop(k, p, all));
+}
+
+static void on_alone_refill(struct timer *timer)
+{
+    struct keeper *k = container_of(timer, struct keeper, alone_timer);
+    k->alone_spent = false;
+    flow_check(k, NULL);
+}
+
+/* So much was read for nobody. */
+static void spend_alone(struct keeper *k, size_t size)
+{
+    k->alone_left -= (int64_t)size;
+    if (k->alone_left > 0)
+        return;
+    uint64_t now = cay_now_us(), passed = CAY_MIN(now - k->alone_us, (uint64_t)1000000);
+    k->alone_us = now;
+    k->alone_left += (int64_t)(passed * ALONE_RATE / 1000000);
+    if (k->alone_left > 0)
+        return;
+    k->alone_spent = true;
+    k->alone_timer.fire = on_alone_refill;
+    timer_set(&k->loop, &k->alone_timer, now + ALONE_TICK_US);
+    flow_check(k, NULL);
 }
 
 static void on_hold_over(struct timer *timer)
@@ -133,14 +174,6 @@ void flow_met(struct proc *proc)
 }
 
 /* ---- the budget ------------------------------------------------------------------------------ */
-
-/* All of a sandbox's kept output together: some processes' worth, and never more than the sandbox
- * may have on disk. */
-uint64_t flow_budget(const struct keeper *k)
-{
-    uint64_t most = CAY_KEPT_PROCS * k->spec.spec.output + CAY_MAX_LOG;
-    return k->spec.spec.disk ? CAY_MIN(most, k->spec.spec.disk) : most;
-}
 
 /* What the budgets are about, of one spool before it is changed. */
 struct weight {
@@ -176,7 +209,7 @@ static void shed(struct keeper *k, struct spool *spool, size_t switches)
 static void keep_budget(struct proc *proc)
 {
     struct keeper *k = proc->keeper;
-    uint64_t most = flow_budget(k);
+    uint64_t most = spec_kept_output(&k->spec.spec);
     for (struct proc *p = k->procs; p && k->kept > most; p = p->next) {
         if (p->state != PROC_ENDED || p == proc)
             continue;
@@ -215,7 +248,10 @@ void flow_store(struct proc *proc, int stream, const char *bytes, size_t size)
     struct keeper *k = proc->keeper;
     store(k, &proc->spool, proc, stream, bytes, size);
     store(k, &k->log, NULL, stream, bytes, size);
-    if (k->kept > flow_budget(k))
+    /* What both have just found out: does anybody need what is in them? */
+    if (proc->spool.floor == UINT64_MAX && k->log.floor == UINT64_MAX)
+        spend_alone(k, size);
+    if (k->kept > spec_kept_output(&k->spec.spec))
         keep_budget(proc);
     if (k->switches > CAY_SWITCH_MEMORY_ALL)
         keep_memory(proc);

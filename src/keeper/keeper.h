@@ -63,7 +63,7 @@ struct proc {
     bool grouped;                     /* has a cgroup of its own: */
     struct group group;
     bool lingering;   /* ended, but its cgroup still has processes */
-    bool stopped;     /* its output is not read: a follower lags */
+    bool stopped;     /* its output is not read: a follower lags, or too much comes for nobody */
     uint64_t awaited; /* hold: the offset at which somebody is expected; UINT64_MAX: nobody */
     struct timer hold;
     struct pipe_end out, err;
@@ -197,6 +197,11 @@ struct keeper {
     size_t switches;  /* memory that these take for where the stream changes */
     bool log_stopped; /* a follower of the log lags: no process's output is read */
     size_t n_stopped; /* processes whose output is not read */
+    /* Output that nobody follows is read at a rate: */
+    int64_t alone_left; /* bytes that may be read before the clock is looked at */
+    uint64_t alone_us;  /* when that was done last */
+    bool alone_spent;   /* none of it is read until the timer says so */
+    struct timer alone_timer;
 };
 
 /* setup.c */
@@ -289,7 +294,6 @@ void flow_check(struct keeper *k, struct proc *proc);
 uint64_t flow_floor(const struct keeper *k, const struct proc *proc);
 /* Stores output in the process's spool and in the log, within the budget of the sandbox. */
 void flow_store(struct proc *proc, int stream, const char *bytes, size_t size);
-uint64_t flow_budget(const struct keeper *k); /* of all kept output */
 /* The process is held back as if somebody followed it from `offset`, until somebody does, or for a
  * while. */
 void flow_await(struct proc *proc, uint64_t offset, uint64_t ms);

@@ -233,7 +233,7 @@ static struct stored with_defaults(const struct cay_spec *from)
         .disk = from->disk,
         .inodes = from->inodes,
         .fds = from->fds ? from->fds : 4096,
-        .output = from->output ? from->output : 8 * MIB,
+        .output = from->output ? from->output : SPEC_DEFAULT_OUTPUT,
         .ttl_ms = from->ttl_ms,
         .idle_ms = from->idle_ms,
         .ephemeral = from->ephemeral,
@@ -390,6 +390,13 @@ void spec_done(struct spec *spec)
 bool spec_disk_in_memory(const struct cay_spec *spec, bool privileged)
 {
     return !privileged || spec->disk <= spec->memory / 2;
+}
+
+uint64_t spec_kept_output(const struct cay_spec *spec)
+{
+    uint64_t most = CAY_KEPT_PROCS * (spec->output ? spec->output : SPEC_DEFAULT_OUTPUT);
+    most += CAY_MAX_LOG;
+    return spec->disk ? CAY_MIN(most, spec->disk) : most;
 }
 
 const char *spec_difference(const struct spec *a, const struct spec *b)

@@ -98,3 +98,18 @@ def test_a_quota_holds_while_sandboxes_go(daemons):
             daemon.delete(f"/sandboxes/{name}", token=token)
     assert 409 in statuses and statuses <= {200, 201, 204, 404, 409, 429, 503}, statuses
     assert [create(name, "96M") for name in names] == [201, 429]  # the control: one of them is within the quota
+
+
+@pytest.mark.attack("kept-output", "exhaustion", "kept output, which lies on the host's disk and no quota counts")
+def test_kept_output_is_disk(daemons):
+    daemon = daemons(policy="[tenant acme]\ndisk_total = 215M\n")
+    token = daemon.token("t", tenant="acme")
+    huge = daemon.post("/sandboxes", {"output": 1 << 40}, token=token)
+    assert huge.status == 429 and "builtin.output_max" in str(huge.body), huge
+    assert daemon.post("/sandboxes", {"output": 1 << 40}).status == 201  # the control: the operator may
+    # 100M to write, and 4 x 1M + 4M of output: two of them are 216M
+    first = daemon.post("/sandboxes", {"disk": 100 << 20, "output": 1 << 20}, token=token)
+    assert first.status == 201, first
+    second = daemon.post("/sandboxes", {"disk": 100 << 20, "output": 1 << 20}, token=token)
+    assert second.status == 429 and "disk_total" in str(second.body), second
+    assert daemon.post("/sandboxes", {"disk": 98 << 20, "output": 1 << 20}, token=token).status == 201  # the control
