@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import time
 
 import pytest
 
@@ -75,3 +76,41 @@ def test_oom_score(sandboxes, profile):
     assert lowered.returncode != 0 or not final, lowered
     assert sandbox.sh(f"echo {score('self') - 1} > /proc/self/oom_score_adj").returncode != 0
     sandbox.must("echo 900 > /proc/self/oom_score_adj && grep -qx 900 /proc/self/oom_score_adj")  # the control
+
+
+SESSIONS = """
+import os, time
+start, hold = os.pipe()
+for _ in range(80):
+    if os.fork() == 0:
+        os.close(hold)
+        os.setsid()
+        os.read(start, 1)
+        while True:
+            pass
+print("spinning", flush=True)
+os.close(hold)
+time.sleep(60)
+"""
+WORK = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+
+
+@pytest.mark.attack("cpu-by-sessions", "exhaustion", "processor time by the number of sessions")
+def test_many_sessions_are_one_share(cay, box):
+    """Each session is a group of its own for the scheduler, unless the sandbox is one."""
+    neighbour = box()
+    neighbour.must("true")
+
+    def seconds(*spec):
+        hog = box(*spec)
+        follower = cay.popen("exec", hog.id, "--", "python3", "-c", SESSIONS)
+        assert follower.stdout.readline() == b"spinning\n"
+        begin = time.monotonic()
+        assert neighbour.exec("python3", "-c", WORK, timeout=120).returncode == 0
+        took = time.monotonic() - begin
+        hog.remove()
+        follower.communicate(timeout=60)
+        return took
+
+    # the control: with a limit, which is no less than there is, it always was one
+    assert seconds() < 3 * seconds("--cpus", os.cpu_count())
