@@ -7,17 +7,15 @@ import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 import threading
 
 import pytest
 
-from lib.engine import PROG, Engine
 from security import harness, images
 
 AT_FDCWD, EXCHANGE = -100, 2
 TRIES = 150  # without the wall one of ten to fifty wins
-USER = 64321  # of nobody: no name, no home, no range of ids
+USER = harness.USER
 
 
 @contextlib.contextmanager
@@ -115,30 +113,8 @@ def test_a_default_image_that_is_a_link(daemons, workspace):
 # -- what separates layers, options and lines for somebody
 
 
-@pytest.fixture(scope="module")
-def rootless(workshop):
-    """An engine of a user without any right."""
-    top = pathlib.Path(tempfile.mkdtemp(dir=workshop))
-    os.chown(top, USER, USER)
-    engine = Engine.__new__(Engine)
-    programs = pathlib.Path(tempfile.mkdtemp(dir=workshop))
-    programs.chmod(0o755)
-    for name in ("cay", "cay-keeper"):
-        shutil.copy(PROG / name, programs / name)
-    engine.top, engine.program = top, str(programs / "cay")
-    engine.state, engine.run_dir = top / "state", top / "run"
-    engine.env = {"PATH": os.environ["PATH"], "HOME": str(top), "LANG": "C.UTF-8", "CAY_LIBEXEC_DIR": str(programs),
-                  "CAY_STATE_DIR": str(engine.state), "CAY_RUN_DIR": str(engine.run_dir)}
-    yield engine
-    as_user(engine, "rm", "-f", *as_user(engine, "ps", "-aq").stdout.split())
-
-
-def as_user(engine, *args):
-    return engine.run(*args, user=USER, group=USER, extra_groups=[], cwd="/")
-
-
 def run(kind, engine, *args):
-    return as_user(engine, *args) if kind == "rootless" else engine.run(*args)
+    return harness.as_user(engine, *args) if kind == "rootless" else engine.run(*args)
 
 
 @pytest.mark.attack("image-path-layers", "files", "a ':' in an image's path that adds a layer")
