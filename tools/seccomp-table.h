@@ -227,6 +227,17 @@ static const struct check checks[] = {
     {"setsockopt", {IS(1, 0), MASKED(2, 0xffffff80u, 0x480)}, EVERY(NO(EPERM))}, /* ipvs */
     {"setsockopt", {IS(1, 41), MASKED(2, 0xfffffffeu, 64)}, EVERY(NO(EPERM))},   /* ip6tables */
 
+    /* Compiled BPF has one budget for the whole host (net.core.bpf_jit_limit), which no control
+       group counts, and without which nobody can load a filter: neither a new sandbox nor a
+       service. */
+    {"setsockopt", {IS(1, 1), IS(2, 26)}, EVERY(NO(EPERM))}, /* SOL_SOCKET SO_ATTACH_FILTER */
+    {"setsockopt", {IS(1, 1), MASKED(2, 0xfffffffeu, 50)}, EVERY(NO(EPERM))}, /* ... _BPF, _CBPF */
+    {"setsockopt", {IS(1, 1), IS(2, 52)}, EVERY(NO(EPERM))}, /* SO_ATTACH_REUSEPORT_EBPF */
+    /* As a kernel without filters answers: programs that would like one go on without it. A sandbox
+       inside of the sandbox cannot. PR_SET_SECCOMP, SECCOMP_SET_MODE_FILTER: */
+    {"prctl", {IS(0, 22), IS(1, 2)}, {NO(EINVAL), NO(EINVAL), OK}},
+    {"seccomp", {IS(0, 1)}, {NO(EINVAL), NO(EINVAL), OK}},
+
     {"ioctl",
      {IS(1, 0x5412)},
      EVERY(NO(EPERM))}, /* TIOCSTI: types for whoever reads the terminal */

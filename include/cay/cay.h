@@ -137,6 +137,8 @@ struct cay_spec {
     const struct cay_mount *mounts;
     size_t n_mounts;
     bool ephemeral; /* gone without trace when its creator's handle closes or its creator dies */
+    bool no_links;  /* the path of a "dir:" image must not lead through a symbolic link: it was
+                       resolved and judged as it is */
 };
 
 enum cay_state {

@@ -54,6 +54,10 @@
 /* Stream switches (stdout/stderr) remembered for one process; beyond it the oldest output is
  * dropped. */
 #define CAY_MAX_SWITCHES 65536
+/* And memory for those of all processes of a sandbox: nobody else counts what a keeper takes. */
+#define CAY_SWITCH_MEMORY_ALL (2u << 20)
+/* What one that has ended keeps of them, where that memory is short. */
+#define CAY_ENDED_SWITCHES 256
 /* Kept output of all processes of a sandbox: as much as so many of them may keep each. */
 #define CAY_KEPT_PROCS 4u
 /* A follower of output that takes nothing for so long, while the process waits for it, is cut. */

@@ -84,6 +84,7 @@ static int check_form(struct request *r, struct cay_error *err)
     const char *wrong = form.hosts > 1                   ? "more than one Host header"
                         : form.lengths > 1               ? "more than one Content-Length"
                         : form.encodings && form.lengths ? "both a length and an encoding"
+                        : form.encodings && r->old       ? "an encoding that HTTP/1.0 does not have"
                         : form.encodings > 1 || (encoding && strcasecmp(encoding, "chunked") != 0)
                             ? "an unknown Transfer-Encoding"
                         : form.odd ? "a malformed header"

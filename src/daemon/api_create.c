@@ -177,6 +177,20 @@ static int write_down(struct creating *c, bool news)
     return journal_must_for(&c->actor, AUDIT_CREATE, &detail, &c->err);
 }
 
+/* One that was to be found was removed, and then made instead: it takes room that nobody held. */
+static int check_room(struct creating *c)
+{
+    struct operator_refusal why = {0};
+    if (c->existed || roster_fits(c->d, c->actor.who.tenant, &why, &c->err) == 0)
+        return 0;
+    snprintf(c->actor.rule, sizeof(c->actor.rule), "%s", why.rule);
+    if (c->r)
+        snprintf(c->r->rule, sizeof(c->r->rule), "%s", why.rule);
+    journal_note_for(&c->actor, AUDIT_REFUSED, &(struct audit_detail){.rule = c->actor.rule},
+                     &c->err);
+    return -1;
+}
+
 static void made(struct creating *c)
 {
     struct daemon *d = c->d;
@@ -186,7 +200,7 @@ static void made(struct creating *c)
         roster_confirm(d->roster, c->id, c->existed ? NULL : &c->spec);
     c->held = false;
     d->metrics.created += !c->existed;
-    bool written = write_down(c, news) == 0;
+    bool written = check_room(c) == 0 && write_down(c, news) == 0;
     if (written && news)
         roster_told(d->roster, c->id);
     if (r) {
@@ -225,6 +239,9 @@ static int check_policy(struct creating *c)
         /* A default image borrows from the policy, which may be replaced while this one is made. */
         if (c->spec.image)
             c->spec.image = opt_strndup(&c->arena, c->spec.image, strlen(c->spec.image));
+        /* What was judged is what is opened. Without a tenant, cay.conf may have a default that is
+         * a link. */
+        c->spec.no_links = *tenant || c->spec.image;
         result = roster_reserve(c->d, tenant, c->id, &c->spec, &c->held, &why, &c->err);
     }
     if (result < 0) {
@@ -332,6 +349,7 @@ void sandbox_create(struct request *r)
     r->arena = (struct opt_arena){0};
     c->job = (struct job){.work = create_work, .done = create_done};
     journal_actor(&c->actor, r);
+    snprintf(c->job.tenant, sizeof(c->job.tenant), "%s", c->actor.who.tenant);
     c->r = r;
     r->op = c;
     r->drop = on_drop;

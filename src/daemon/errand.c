@@ -50,6 +50,7 @@ void *errand_new(struct request *r, size_t size, size_t max_out,
         return NULL;
     }
     errand->job = (struct job){.work = on_work, .done = on_done};
+    snprintf(errand->job.tenant, sizeof(errand->job.tenant), "%s", r->who.tenant);
     errand->d = r->d;
     errand->work = work;
     errand->out = CAY_BUF(max_out);

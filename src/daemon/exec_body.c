@@ -10,6 +10,7 @@
 #include "daemon/roster.h"
 #include "sandbox/sandbox.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -229,13 +230,29 @@ static bool over_quota(struct request *r, struct cay_error *err)
     return true;
 }
 
+/* What is not there is told apart before its command line is written down: the log must not grow by
+ * what anybody makes up. */
+static int is_there(struct request *r, enum audit_action action, struct cay_error *err)
+{
+    if (faccessat(r->d->cay->run, r->id, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+        return 0;
+    (void)sandbox_explain(r->d->looker, r->id, err);
+    if (err->code == CAY_E_UNAVAILABLE)
+        return 0; /* it is there now */
+    journal_note(r, action, NULL, err);
+    return -1;
+}
+
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
                 struct exec_slot *slot, struct cay_error *err)
 {
     const char *const shell[] = {"sh", "-c", body->shell, NULL};
     const struct audit_detail detail = {
         .argv = body->shell ? shell : body->argv, .env = body->env, .user = body->user};
+    enum audit_action action = background ? AUDIT_START : AUDIT_EXEC;
     *slot = (struct exec_slot){0};
+    if (is_there(r, action, err) < 0)
+        return -1;
     if (over_quota(r, err)) {
         slot->full = body->key != NULL;
         if (!slot->full)
@@ -245,7 +262,7 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
     if (r->tenant && operator_quota(r->d->policy, r->who.tenant)->execs_max != OPERATOR_NO_LIMIT &&
         slot_take(slot, r->d, r->tenant, r->id) < 0)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
-    if (journal_must(r, background ? AUDIT_START : AUDIT_EXEC, &detail, err) < 0) {
+    if (journal_must(r, action, &detail, err) < 0) {
         exec_slot_free(slot);
         return -1;
     }

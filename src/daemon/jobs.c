@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 /* More than CPUs, as they mostly wait for keepers; few enough to cost nothing. */
@@ -24,7 +25,8 @@ struct jobs {
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct queue todo, finished;
-    int n_todo; /* jobs that no worker has taken yet */
+    int n_todo;    /* jobs that no worker has taken yet */
+    uint64_t turn; /* of the job that was taken last */
     bool stop, over;
     struct watch watch;
     int fd; /* an eventfd that tells the loop */
@@ -48,6 +50,34 @@ static struct job *take(struct queue *queue)
     return job;
 }
 
+/* A tenant's job comes a turn after its last one that waits; within a turn the first comes first.
+ */
+static void put_in_turn(struct jobs *jobs, struct job *job)
+{
+    struct queue *queue = &jobs->todo;
+    struct job **at = &queue->first;
+    job->turn = jobs->turn;
+    for (const struct job *j = queue->first; j; j = j->next)
+        if (strcmp(j->tenant, job->tenant) == 0)
+            job->turn = j->turn + 1;
+    while (*at && (*at)->turn <= job->turn)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+    if (!job->next)
+        queue->last = &job->next;
+}
+
+static struct job *take_todo(struct jobs *jobs)
+{
+    struct job *job = take(&jobs->todo);
+    if (job) {
+        jobs->turn = job->turn;
+        jobs->n_todo--;
+    }
+    return job;
+}
+
 static void *worker(void *data)
 {
     struct jobs *jobs = data;
@@ -55,19 +85,17 @@ static void *worker(void *data)
     for (;;) {
         struct job *job;
         jobs->n_idle++;
-        while (!(job = take(&jobs->todo)) && !jobs->stop)
+        while (!(job = take_todo(jobs)) && !jobs->stop)
             pthread_cond_wait(&jobs->more, &jobs->lock);
         jobs->n_idle--;
         if (!job)
             break;
-        jobs->n_todo--;
         pthread_mutex_unlock(&jobs->lock);
         job->work(job);
         pthread_mutex_lock(&jobs->lock);
-        bool first = !jobs->finished.first;
         put(&jobs->finished, job);
-        if (first)
-            eventfd_write(jobs->fd, 1);
+        /* For each job: were only the first of several told of, one that is lost would be all. */
+        eventfd_write(jobs->fd, 1);
     }
     pthread_mutex_unlock(&jobs->lock);
     return NULL;
@@ -127,9 +155,10 @@ static void add_worker(struct jobs *jobs)
 void jobs_add(struct jobs *jobs, struct job *job)
 {
     pthread_mutex_lock(&jobs->lock);
-    put(&jobs->todo, job);
+    put_in_turn(jobs, job);
     /* A worker that was woken counts as idle until it runs: what waits is what tells. */
-    bool more = ++jobs->n_todo > jobs->n_idle && jobs->n_threads < WORKERS;
+    jobs->n_todo++;
+    bool more = jobs->n_todo > jobs->n_idle && jobs->n_threads < WORKERS;
     pthread_cond_signal(&jobs->more);
     pthread_mutex_unlock(&jobs->lock);
     if (more)
@@ -138,8 +167,7 @@ void jobs_add(struct jobs *jobs, struct job *job)
         return;
     /* No thread to be had at all: better here than never. */
     pthread_mutex_lock(&jobs->lock);
-    job = take(&jobs->todo);
-    jobs->n_todo--;
+    job = take_todo(jobs);
     pthread_mutex_unlock(&jobs->lock);
     job->work(job);
     job->done(job);

@@ -99,6 +99,7 @@ static int kind_init(struct kind *kind, const char *key, const struct cay_spec *
         .disk = spec->disk,
         .inodes = spec->inodes,
         .fds = spec->fds,
+        .no_links = spec->no_links,
     };
     return 0;
 }
@@ -264,7 +265,8 @@ static int make_one(struct pool *pool, struct kind *kind)
     m->cay = pool->d->cay;
     m->like = kind->like; /* a kind that has members keeps its strings */
     m->watch = (struct watch){.fd = -1, .ready = on_news};
-    m->job = (struct job){.work = start_work, .done = start_done};
+    /* A tenant of its own, which no token has. */
+    m->job = (struct job){.work = start_work, .done = start_done, .tenant = "pool"};
     m->at_work = true;
     m->next = pool->members;
     pool->members = m;

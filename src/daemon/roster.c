@@ -9,6 +9,7 @@
 #include "daemon/known.h"
 #include "daemon/log.h"
 #include "sandbox/record.h"
+#include "sandbox/spec.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -132,6 +133,13 @@ static char **copy_labels(const char *const *labels)
     return copy;
 }
 
+/* Of the host: what it may write, and what is kept of its output. Where nothing was said there is
+ * no quota either. */
+static uint64_t disk_of(const struct cay_spec *spec)
+{
+    return spec->disk ? spec->disk + spec_kept_output(spec) : 0;
+}
+
 static struct entry *add(struct roster *roster, const char *id, const struct cay_spec *spec)
 {
     char tenant[CAY_MAX_TENANT];
@@ -150,7 +158,7 @@ static struct entry *add(struct roster *roster, const char *id, const struct cay
     if (spec) {
         entry->memory = spec->memory;
         entry->cpus = spec->cpus;
-        entry->disk = spec->disk;
+        entry->disk = disk_of(spec);
         entry->labels = copy_labels(spec->labels);
     }
     owner->sandboxes++;
@@ -285,6 +293,42 @@ static void hold(struct entry *entry, bool *held)
     *held = true;
 }
 
+/* Of one whose record has gone without our noticing yet. */
+static void renew(struct roster *roster, struct entry *entry, const struct cay_spec *spec)
+{
+    entry->memory = spec->memory;
+    entry->cpus = spec->cpus;
+    entry->disk = disk_of(spec);
+    entry->made = false;
+    revive(roster, entry);
+}
+
+static bool has_record(const struct roster *roster, const char *id)
+{
+    return faccessat(roster->d->cay->sandboxes, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int roster_fits(struct daemon *d, const char *tenant, struct operator_refusal *why,
+                struct cay_error *err)
+{
+    const struct tenant *owner = roster_tenant(d->roster, tenant);
+    if (!owner)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
+    const struct {
+        const char *key;
+        uint64_t used;
+    } quotas[] = {
+        {"sandboxes_max", owner->sandboxes},
+        {"memory_total", owner->memory},
+        {"cpus_total", owner->cpus},
+        {"disk_total", owner->disk},
+    };
+    for (size_t i = 0; i < CAY_COUNT(quotas); i++)
+        if (operator_check_quota(d->policy, tenant, quotas[i].key, quotas[i].used, 0, why, err) < 0)
+            return -1;
+    return 0;
+}
+
 int roster_reserve(struct daemon *d, const char *tenant, const char *id,
                    const struct cay_spec *spec, bool *held, struct operator_refusal *why,
                    struct cay_error *err)
@@ -296,12 +340,18 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
     struct entry *there = *at;
     if (there && there->leaving)
         return cay_fail(err, CAY_E_UNAVAILABLE, "'%s' is being removed; try again", id);
+    /* A record that is in the way must not let anybody past the quotas, should it go meanwhile. */
+    if (there && there->ended && has_record(d->roster, id))
+        return cay_fail(err, CAY_E_CONFLICT,
+                        "sandbox '%s' has ended and its record is still there; "
+                        "remove it with 'cay rm %s'",
+                        id, id);
     if (there && !there->ended && !there->makers) {
         hold(there, held); /* it is there, and counted */
         return 0;
     }
     /* Several may be at work on one id, with different specs: room for the largest is held. */
-    const struct entry *shared = there && there->makers ? there : NULL;
+    const struct entry *shared = there && !there->ended && there->makers ? there : NULL;
     const struct {
         const char *key;
         uint64_t used, more;
@@ -310,7 +360,7 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
         {"ended_max", owner->ended, !shared},
         {"memory_total", owner->memory, beyond(spec->memory, shared ? shared->memory : 0)},
         {"cpus_total", owner->cpus, beyond(spec->cpus, shared ? shared->cpus : 0)},
-        {"disk_total", owner->disk, beyond(spec->disk, shared ? shared->disk : 0)},
+        {"disk_total", owner->disk, beyond(disk_of(spec), shared ? shared->disk : 0)},
     };
     for (size_t i = 0; i < CAY_COUNT(quotas); i++)
         if (operator_check_quota(d->policy, tenant, quotas[i].key, quotas[i].used, quotas[i].more,
@@ -318,15 +368,13 @@ int roster_reserve(struct daemon *d, const char *tenant, const char *id,
             return -1;
     if (check_rate(d->policy, owner, why, err) < 0)
         return -1;
-    if (there && there->ended) {
-        hold(there, held); /* its record is in the way, and the engine will say so */
-        return 0;
-    }
+    if (there && there->ended)
+        renew(d->roster, there, spec);
     struct entry *entry = there ? there : add(d->roster, id, spec);
     if (!entry)
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     count(entry, CAY_MAX(entry->memory, spec->memory), CAY_MAX(entry->cpus, spec->cpus),
-          CAY_MAX(entry->disk, spec->disk));
+          CAY_MAX(entry->disk, disk_of(spec)));
     entry->makers++;
     *held = true;
     return 0;
@@ -422,7 +470,7 @@ void roster_confirm(struct roster *roster, const char *id, const struct cay_spec
         return;
     entry->makers--;
     if (spec && !entry->ended) {
-        count(entry, spec->memory, spec->cpus, spec->disk);
+        count(entry, spec->memory, spec->cpus, disk_of(spec));
         free_labels(entry->labels);
         entry->labels = copy_labels(spec->labels);
     }

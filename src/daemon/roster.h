@@ -40,6 +40,10 @@ void roster_tenant_of(const char *id, char out[static CAY_MAX_TENANT]);
 int roster_reserve(struct daemon *d, const char *tenant, const char *id,
                    const struct cay_spec *spec, bool *held, struct operator_refusal *why,
                    struct cay_error *err);
+/* Whether the tenant keeps its quotas with what it has now: a create of an id that was there, and
+ * counted, held no room of its own. */
+int roster_fits(struct daemon *d, const char *tenant, struct operator_refusal *why,
+                struct cay_error *err);
 /* It is there; `spec` is what it was made from, NULL: it was there before. */
 void roster_confirm(struct roster *roster, const char *id, const struct cay_spec *spec);
 /* A create came to its end: whether that is an event, as it was not told yet. What has to be told

@@ -19,6 +19,7 @@
 #define DEFAULT_DRAIN_MS 10000
 #define DEFAULT_KEEP_ENDED_MS (7ull * 24 * 3600 * 1000)
 #define DEFAULT_AUDIT_SIZE (64u << 20)
+#define DEFAULT_AUDIT_KEEP 64
 
 #define AT(member) offsetof(struct settings, member)
 const struct opt settings_options[] = {
@@ -51,7 +52,7 @@ const struct opt settings_options[] = {
     OPT("audit_size", 0, OPT_SIZE, AT(audit_size), "SIZE",
         "a file of the audit log is put aside at this size; default: 64M", .nonzero = true),
     OPT("audit_keep", 0, OPT_COUNT, AT(audit_keep), "N",
-        "files of the audit log that are kept; 0: all; default: 0"),
+        "files of the audit log that are kept; 0: all; default: 64", .extra = AT(has_audit_keep)),
 };
 const size_t settings_options_count = CAY_COUNT(settings_options);
 
@@ -73,6 +74,8 @@ static int fill_defaults(struct settings *s, struct cay_error *err)
         s->keep_ended_ms = DEFAULT_KEEP_ENDED_MS;
     if (!s->audit_size)
         s->audit_size = DEFAULT_AUDIT_SIZE;
+    if (!s->has_audit_keep)
+        s->audit_keep = DEFAULT_AUDIT_KEEP;
     if (!s->tokens)
         s->tokens = TOKENS_PATH;
     if (!s->policy)

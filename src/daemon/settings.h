@@ -22,7 +22,7 @@ struct settings {
     uint64_t drain_ms;
     uint64_t keep_ended_ms;          /* records of sandboxes that have ended; 0: for ever */
     uint64_t audit_size, audit_keep; /* bytes of one file; files kept, 0: all */
-    bool audit, has_pool, has_keep_ended;
+    bool audit, has_pool, has_keep_ended, has_audit_keep;
     const char *audit_switch; /* "yes" or "no" as written */
 };
 

@@ -17,6 +17,7 @@
 #include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -162,11 +163,22 @@ void token_print_time(uint64_t ms, struct cay_buf *out)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-bool token_name_ok(const char *name)
+int token_check_name(const char *name, struct cay_error *err)
 {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    /* Who acts without a token is called one of these in the audit log. */
+    static const char *const reserved[] = {"operator", "engine", "unknown"};
     size_t n = strlen(name);
-    return n > 0 && n < TOKEN_MAX_NAME && name[0] != '-' && name[0] != '.' &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+    if (n == 0 || n >= TOKEN_MAX_NAME || name[0] == '-' || name[0] == '.' ||
+        strspn(name, letters) != n)
+        return cay_fail(err, CAY_E_INVALID,
+                        "bad name '%.64s': 1 to 63 of A-Z, a-z, 0-9, '.', '_', '-'", name);
+    for (size_t i = 0; i < CAY_COUNT(reserved); i++)
+        if (strcasecmp(name, reserved[i]) == 0)
+            return cay_fail(err, CAY_E_INVALID,
+                            "bad name '%s': it is reserved, the audit log uses it itself", name);
+    return 0;
 }
 
 static int hex_digit(char c)
@@ -250,9 +262,8 @@ static int read_line(char *line, struct token *token, struct cay_error *err)
     char *save = NULL, *name = strtok_r(line, blanks, &save);
     char *hash = name ? strtok_r(NULL, blanks, &save) : NULL;
     unsigned seen = 0;
-    if (!name || !token_name_ok(name))
-        return cay_fail(err, CAY_E_INVALID,
-                        "a token's name has 1 to 63 of A-Z, a-z, 0-9, '.', '_', '-'");
+    if (token_check_name(name ? name : "", err) < 0)
+        return -1;
     if (read_hash(hash ? hash : "", token->hash, err) < 0)
         return -1;
     for (char *word; (word = strtok_r(NULL, blanks, &save));)

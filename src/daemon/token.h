@@ -89,7 +89,7 @@ int token_make(char text[TOKEN_TEXT], unsigned char hash[32], struct cay_error *
 int token_hash(const char *text, unsigned char hash[32], struct cay_error *err);
 /* One line of the file, with its newline. */
 void token_print(const struct token *token, struct cay_buf *out);
-bool token_name_ok(const char *name);
+int token_check_name(const char *name, struct cay_error *err);
 /* "2027-01-01T00:00:00Z" or "2027-01-01" */
 int token_parse_time(const char *text, uint64_t *ms, struct cay_error *err);
 void token_print_time(uint64_t ms, struct cay_buf *out);

@@ -149,9 +149,8 @@ static int make_token(const struct command *c, struct token *token, char text[TO
     struct identity *id = &token->identity;
     token->created_ms = cay_wall_ms();
     id->scopes = DEFAULT_SCOPES;
-    if (!token_name_ok(c->name))
-        return cay_fail(err, CAY_E_INVALID,
-                        "bad name '%.64s': 1 to 63 of A-Z, a-z, 0-9, '.', '_', '-'", c->name);
+    if (token_check_name(c->name, err) < 0)
+        return -1;
     if (c->tenant && !operator_tenant_ok(c->tenant))
         return cay_fail(err, CAY_E_INVALID,
                         "bad tenant '%.64s': 1 to 24 of a-z, 0-9, '-', not '-' first, not 'pool'",

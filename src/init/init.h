@@ -103,6 +103,8 @@ void rusage_to_report(const struct rusage *usage, struct warden_report *out);
 
 /* tree.c: signals everything below `top`, and top itself if so asked. */
 int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err);
+/* Kills everything that is below no child of ours that we know. */
+int tree_kill_strays(const struct init *init, struct cay_error *err);
 
 /* worker.c: serves file requests on `sock` until its peer hangs up. */
 _Noreturn void worker_run(const struct msg *msg, int sock, int status);

@@ -133,15 +133,19 @@ void proc_progress(struct init *init)
 
 /*
  * The warden is gone. In the usual case it has reported and had no children left. If it was killed,
- * its command is now init's own child and will be reaped here; if that is gone too, its end is made
- * up.
+ * what it held has become init's own children, among others' that it cannot be told from later: all
+ * of it is killed, or a timeout would miss it. The command is reaped here; if that is gone too, its
+ * end is made up.
  */
-static void warden_ended(struct init *init, struct proc *proc)
+static void warden_ended(struct init *init, struct proc *proc, int status)
 {
+    struct cay_error err;
+    proc->child = 0; /* it is reaped: whoever gets that number is another */
+    if (status != 0)
+        (void)tree_kill_strays(init, &err);
     read_report(init, proc);
     read_status(init, proc);
     if (!proc->answered) {
-        struct cay_error err;
         cay_fail(&err, CAY_E_INTERNAL,
                  "the command's warden was killed before the command started");
         answer(init, proc, &err);
@@ -171,7 +175,7 @@ static void child_ended(struct init *init, struct proc *proc, int status,
                         const struct rusage *usage)
 {
     if (proc->warden) {
-        warden_ended(init, proc);
+        warden_ended(init, proc, status);
         return;
     }
     command_ended(init, proc, status, usage);

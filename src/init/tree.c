@@ -65,14 +65,23 @@ static int scan(struct tree *tree)
     return tree->nodes.failed ? -1 : 0;
 }
 
-/* Moves all that descend from `top` to the front; returns how many. */
-static size_t gather(struct tree *tree, pid_t top)
+static bool is_child(const struct proc *procs, pid_t pid)
+{
+    for (; procs; procs = procs->next)
+        if (procs->child == pid)
+            return true;
+    return false;
+}
+
+/* Moves all that descend from `top` to the front, but for those below a process of `but`; returns
+ * how many. */
+static size_t gather(struct tree *tree, pid_t top, const struct proc *but)
 {
     struct node *list = (struct node *)(void *)tree->nodes.data;
     size_t n = tree->nodes.size / sizeof(*list), found = 0, looked = 0;
     for (pid_t parent = top;; parent = list[looked++].pid) {
         for (size_t i = found; i < n; i++) {
-            if (list[i].parent != parent)
+            if (list[i].parent != parent || is_child(but, list[i].pid))
                 continue;
             struct node child = list[i];
             list[i] = list[found];
@@ -95,26 +104,28 @@ static bool signal_once(struct tree *tree, pid_t pid, int signal)
 }
 
 /* One look at the tree: how many were signalled for the first time, or -1. */
-static ssize_t round_of(struct tree *tree, pid_t top, bool with_top, int signal)
+static ssize_t round_of(struct tree *tree, pid_t top, bool with_top, const struct proc *but,
+                        int signal)
 {
     if (scan(tree) < 0)
         return -1;
     ssize_t fresh = with_top && signal_once(tree, top, signal);
-    size_t below = gather(tree, top);
+    size_t below = gather(tree, top, but);
     const struct node *list = (const struct node *)(const void *)tree->nodes.data;
     for (size_t i = 0; i < below; i++)
         fresh += signal_once(tree, list[i].pid, signal);
     return fresh;
 }
 
-int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err)
+static int signal_all(pid_t top, bool with_top, const struct proc *but, int signal,
+                      struct cay_error *err)
 {
     struct tree tree = {CAY_BUF(CAY_MAX_TREE * sizeof(struct node)),
                         CAY_BUF(CAY_MAX_TREE * sizeof(pid_t))};
     ssize_t fresh = 1;
     /* Who has a signal that kills cannot fork any more: a round without news is the end. */
     for (int round = 0; fresh > 0 && round < MAX_ROUNDS; round++)
-        fresh = round_of(&tree, top, with_top, signal);
+        fresh = round_of(&tree, top, with_top, but, signal);
     int eno = errno;
     buf_done(&tree.nodes);
     buf_done(&tree.done);
@@ -124,4 +135,14 @@ int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err)
         return cay_fail(err, CAY_E_UNAVAILABLE,
                         "processes below %d start faster than signals reach them", top);
     return 0;
+}
+
+int tree_signal(pid_t top, bool with_top, int signal, struct cay_error *err)
+{
+    return signal_all(top, with_top, NULL, signal, err);
+}
+
+int tree_kill_strays(const struct init *init, struct cay_error *err)
+{
+    return signal_all(getpid(), false, init->procs, SIGKILL, err);
 }

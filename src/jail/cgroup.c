@@ -13,6 +13,7 @@
 #include "jail/sys.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -180,17 +181,31 @@ static int make_part(struct cgroup *cg, const struct cgroup_host *host, int part
     return cg->tasks[part] < 0 ? -1 : 0;
 }
 
+/*
+ * Without a group of its own, a sandbox would get processor time by the number of its sessions
+ * (autogroups): each setsid would be one more share. A real-time process, as its creator may be,
+ * cannot enter a group that has no real-time budget.
+ */
+static bool part_wanted(const struct cgroup *cg, const struct cgroup_host *host, int part)
+{
+    if (part != CGROUP_CPU || cg->limits.cpus_milli)
+        return true;
+    int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+    return *host->parent[part] && policy != SCHED_FIFO && policy != SCHED_RR &&
+           policy != SCHED_DEADLINE;
+}
+
 static int make_parts(struct cgroup *cg, const struct cgroup_host *host, int first, int last,
                       struct cay_error *err)
 {
     for (int part = first; part <= last; part++) {
-        bool wanted = part != CGROUP_CPU || cg->limits.cpus_milli;
-        if (!wanted || (cg->kind == CGROUP_V2 && part != CGROUP_UNIFIED))
+        if (!part_wanted(cg, host, part) || (cg->kind == CGROUP_V2 && part != CGROUP_UNIFIED))
             continue;
         if (make_part(cg, host, part) == 0)
             continue;
-        if (part == CGROUP_IO && errno != EEXIST)
-            continue; /* only numbers come from it */
+        bool spared = part == CGROUP_CPU && !cg->limits.cpus_milli;
+        if ((part == CGROUP_IO || spared) && errno != EEXIST)
+            continue; /* only numbers come from the one, and the other was not asked for */
         if (errno == EEXIST)
             return cay_fail(err, CAY_E_CONFLICT, "control group %s/%s/%s exists already",
                             host->parent[part], cgroup_base_name(), cg->id);
@@ -380,8 +395,10 @@ static int remove_parts(struct cgroup *cg)
         }
         failed = errno;
     }
+    /* That of cpu stays, empty: to make it again for each sandbox that is alone costs a tenth of
+     * its start. */
     for (int part = 0; !failed && part < CGROUP_PARTS; part++)
-        if (cg->base[part] >= 0)
+        if (cg->base[part] >= 0 && part != CGROUP_CPU)
             cgroup_host_release(cg->base[part]);
     errno = failed;
     return failed ? -1 : 0;

@@ -44,7 +44,7 @@ enum cgroup_part {
     CGROUP_UNIFIED = 0,
     CGROUP_MEMORY,
     CGROUP_PIDS,
-    CGROUP_CPU, /* made only where there is a cpu limit */
+    CGROUP_CPU, /* each sandbox is one share, however many sessions it has */
     CGROUP_IO,
     CGROUP_PARTS,
 };

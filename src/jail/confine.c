@@ -125,6 +125,18 @@ static int forbid_set_id(void)
     return load_filter(filter, n);
 }
 
+/* The kernel's own number for it, which no C library has a text for. */
+#define KERNEL_ENOTSUPP 524
+
+static int filter_failed(struct cay_error *err)
+{
+    if (errno == KERNEL_ENOTSUPP)
+        return cay_fail(err, CAY_E_LIMIT,
+                        "cannot load the seccomp filter: the host's net.core.bpf_jit_limit is used "
+                        "up");
+    return cay_fail_errno(err, errno, "cannot load the seccomp filter");
+}
+
 int confine(const struct jail_plan *plan, struct cay_error *err)
 {
     lower_limit(RLIMIT_NOFILE, plan->fds);
@@ -141,6 +153,6 @@ int confine(const struct jail_plan *plan, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot set no_new_privs");
     if ((plan->no_setid && forbid_set_id() < 0) ||
         load_filter(plan->seccomp, plan->seccomp_size / sizeof(struct sock_filter)) < 0)
-        return cay_fail_errno(err, errno, "cannot load the seccomp filter");
+        return filter_failed(err);
     return 0;
 }

@@ -19,12 +19,12 @@
 #define JAIL_MAX_OVERLAYS 4
 #define JAIL_IDS 65536u
 
-/* One overlay of the root: the host image has two ("/" and "/usr"), others have one. */
+/* One overlay of the root: the host image has "/", "/usr" and "/usr/local", others have one. */
 struct jail_overlay {
-    const char *lower;  /* host directory; resolved once, by the engine */
+    int lower; /* O_PATH descriptor of a host directory, borrowed */
+    int cover; /* laid over `lower`: whiteouts hide parts of it, files add to it; -1: none */
     const char *target; /* "/" first, then below it; must be a directory of the root */
-    const char
-        *cover; /* laid over `lower`: whiteouts hide parts of it, files add to it; NULL: none */
+    bool unshifted;     /* `lower` keeps its owners: the sandbox may read what everybody may */
 };
 
 struct jail_bind {

@@ -348,6 +348,7 @@ static void check_capacity(const struct probe_host *host, struct probe_result *o
         {"/proc/sys/user/max_pid_namespaces", "user.max_pid_namespaces", 1},
         {"/proc/sys/user/max_net_namespaces", "user.max_net_namespaces", 1},
         {"/proc/sys/fs/file-max", "fs.file-max", 64},
+        {"/proc/sys/net/core/bpf_jit_limit", "net.core.bpf_jit_limit", 32 << 10},
     };
     long long best = host->root ? 65535 - 2 : 1 << 20; /* ranges of 65536 ids among 2^32 */
     const char *name = host->root ? "id ranges" : "nothing";

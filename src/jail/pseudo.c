@@ -29,8 +29,23 @@
  * its own /proc otherwise.
  */
 static const char *const proc_covers[] = {
-    "keys", "key-users", "kallsyms",    "interrupts",    "acpi",
-    "scsi", "asound",    "sched_debug", "latency_stats", "pressure",
+    "keys",
+    "key-users",
+    "kallsyms",
+    "interrupts",
+    "acpi",
+    "scsi",
+    "asound",
+    "sched_debug",
+    "latency_stats",
+    "pressure",
+    /* Locks of open files have no pid that a namespace could hide: those of all sandboxes. */
+    "locks",
+    /* How the host was started, its disks and its file systems. */
+    "cmdline",
+    "partitions",
+    "diskstats",
+    "fs",
 };
 
 /* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own
@@ -236,10 +251,15 @@ static int mount_sys(const struct jail_root *root, struct cay_error *err)
     return 0;
 }
 
-/* Device nodes cannot be made in a user namespace: the host's are mounted, after a look at what
- * they are. */
+/*
+ * Device nodes cannot be made in a user namespace: the host's are mounted, after a look at what
+ * they are. Read-only, as their times would be the host's, and a way to leave word for another
+ * sandbox; a device can be written to all the same. Not without exec: memory is made executable by
+ * mapping /dev/zero.
+ */
 static int mount_device(int dev, size_t i)
 {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID};
     char path[32];
     struct stat st;
     snprintf(path, sizeof(path), "/dev/%s", devices[i].name);
@@ -250,6 +270,8 @@ static int mount_device(int dev, size_t i)
         errno = ENODEV;
         return -1;
     }
+    if (sys_mount_setattr(tree, "", AT_EMPTY_PATH, &attr) < 0)
+        return -1;
     return sys_move_mount(tree, "", dev, devices[i].name);
 }
 

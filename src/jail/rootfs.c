@@ -21,6 +21,12 @@
 #include <sys/stat.h>
 
 #define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+#define FD_PATH_SIZE 32
+
+static void fd_path(int fd, char out[FD_PATH_SIZE])
+{
+    snprintf(out, FD_PATH_SIZE, "/proc/self/fd/%d", fd);
+}
 
 static int config(int fs, const char *key, const char *value)
 {
@@ -53,27 +59,71 @@ static int mount_stage(const struct jail_plan *plan, struct cay_error *err)
     return steal_fd(&tree);
 }
 
-static int attach_lower(const struct jail_plan *plan, const struct jail_trees *trees, size_t i,
-                        char *lower, size_t size, struct cay_error *err)
+/*
+ * Rootless: the parent's descriptor belongs to the parent's mount namespace and cannot be mounted
+ * here. Its path is opened again in ours, without following any link, and must be the very same
+ * file.
+ */
+static int reopen(int source, struct cay_error *err)
 {
+    char link[FD_PATH_SIZE], path[CAY_MAX_PATH];
+    struct stat wanted, found;
+    fd_path(source, link);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n < 0 || fstat(source, &wanted) < 0)
+        return cay_fail_errno(err, errno, "cannot find the source of a mount");
+    path[n] = 0;
+    autofd int own = sys_openat2(AT_FDCWD, path, O_PATH, 0, RESOLVE_NO_SYMLINKS);
+    if (own < 0 || fstat(own, &found) < 0)
+        return cay_fail_errno(err, errno, "cannot mount %s", path);
+    if (found.st_dev != wanted.st_dev || found.st_ino != wanted.st_ino)
+        return cay_fail(err, CAY_E_CONFLICT, "%s changed while the sandbox was being made", path);
+    return steal_fd(&own);
+}
+
+/* The lower layers of one overlay: how the kernel is told of them, and the first of them. */
+struct lower {
+    char names[2 * FD_PATH_SIZE];
+    int dir, cover; /* rootless: ours, owned */
+};
+
+static void lower_done(struct lower *lower)
+{
+    close_fd(&lower->dir);
+    close_fd(&lower->cover);
+}
+
+/*
+ * Layers are joined with ':', so a path of somebody's must never be among them: as root they are
+ * attached to the scaffold under names of ours, rootless they are named as descriptors.
+ */
+static int attach_lower(const struct jail_plan *plan, const struct jail_trees *trees, size_t i,
+                        struct lower *lower, struct cay_error *err)
+{
+    const struct jail_overlay *overlay = &plan->overlays[i];
+    char dir[FD_PATH_SIZE], cover[FD_PATH_SIZE] = "";
     if (trees->overlays[i] < 0) {
-        /* Rootless: the kernel takes the paths themselves, as this mount namespace has them. */
-        const char *cover = plan->overlays[i].cover;
-        int n = snprintf(lower, size, "%s%s%s", cover ? cover : "", cover ? ":" : "",
-                         plan->overlays[i].lower);
-        return (size_t)n < size ? 0 : cay_fail(err, CAY_E_INVALID, "the image's path is too long");
+        lower->dir = reopen(overlay->lower, err);
+        if (lower->dir < 0)
+            return -1;
+        fd_path(lower->dir, dir);
+        if (overlay->cover >= 0) {
+            lower->cover = reopen(overlay->cover, err);
+            if (lower->cover < 0)
+                return -1;
+            fd_path(lower->cover, cover);
+        }
+    } else {
+        snprintf(dir, sizeof(dir), "l%zu", i);
+        if (mkdir(dir, 0755) < 0 || sys_move_mount(trees->overlays[i], "", AT_FDCWD, dir) < 0)
+            return cay_fail_errno(err, errno, "cannot attach the image's %s", overlay->target);
+        if (trees->covers[i] >= 0) {
+            snprintf(cover, sizeof(cover), "c%zu", i);
+            if (mkdir(cover, 0755) < 0 || sys_move_mount(trees->covers[i], "", AT_FDCWD, cover) < 0)
+                return cay_fail_errno(err, errno, "cannot attach the cover of %s", overlay->target);
+        }
     }
-    snprintf(lower, size, "l%zu", i);
-    if (mkdir(lower, 0755) < 0 || sys_move_mount(trees->overlays[i], "", AT_FDCWD, lower) < 0)
-        return cay_fail_errno(err, errno, "cannot attach the image layer %s",
-                              plan->overlays[i].lower);
-    if (trees->covers[i] < 0)
-        return 0;
-    char cover[16];
-    snprintf(cover, sizeof(cover), "c%zu", i);
-    if (mkdir(cover, 0755) < 0 || sys_move_mount(trees->covers[i], "", AT_FDCWD, cover) < 0)
-        return cay_fail_errno(err, errno, "cannot attach the cover of %s", plan->overlays[i].lower);
-    snprintf(lower, size, "c%zu:l%zu", i, i);
+    snprintf(lower->names, sizeof(lower->names), "%s%s%s", cover, cover[0] ? ":" : "", dir);
     return 0;
 }
 
@@ -81,27 +131,28 @@ static int make_overlay(const struct jail_plan *plan, const struct jail_trees *t
                         struct cay_error *err)
 {
     const char *disk = plan->disk < 0 ? "" : "d/";
-    char lower[CAY_MAX_PATH], upper[16], work[16];
+    __attribute__((cleanup(lower_done))) struct lower lower = {.dir = -1, .cover = -1};
+    char upper[16], work[16];
     struct stat st;
     snprintf(upper, sizeof(upper), "%su%zu", disk, i);
     snprintf(work, sizeof(work), "%sw%zu", disk, i);
-    if (attach_lower(plan, trees, i, lower, sizeof(lower), err) < 0)
+    if (attach_lower(plan, trees, i, &lower, err) < 0)
         return -1;
     if ((mkdir(upper, 0755) < 0 && errno != EEXIST) || (mkdir(work, 0755) < 0 && errno != EEXIST))
         return cay_fail_errno(err, errno, "cannot make the writable layer");
     /* The merged root shows the upper directory's mode: it must be the image's. */
-    if (stat(plan->privileged ? "l0" : lower, &st) == 0 && i == 0 && (st.st_mode & 07777) != 0755)
+    if (i == 0 && fstat(plan->overlays[0].lower, &st) == 0 && (st.st_mode & 07777) != 0755)
         chmod(upper, st.st_mode & 07777);
 
     autofd int fs = sys_fsopen("overlay");
     if (fs < 0)
         return cay_fail_errno(err, errno,
                               "the kernel has no overlayfs; load it with 'modprobe overlay'");
-    if (config(fs, "lowerdir", lower) < 0 || config(fs, "upperdir", upper) < 0 ||
+    if (config(fs, "lowerdir", lower.names) < 0 || config(fs, "upperdir", upper) < 0 ||
         config(fs, "workdir", work) < 0 || config(fs, "userxattr", NULL) < 0 ||
         sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return cay_fail_errno(err, errno, "cannot make an overlay over %s",
-                              plan->overlays[i].lower);
+        return cay_fail_errno(err, errno, "cannot make an overlay over the image's %s",
+                              plan->overlays[i].target);
     int tree = sys_fsmount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
     return tree < 0 ? cay_fail_errno(err, errno, "cannot mount an overlay") : tree;
 }
@@ -190,25 +241,13 @@ int rootfs_target(int root, const char *path, bool directory, struct cay_error *
     return steal_fd(&target);
 }
 
-/*
- * Rootless: the parent's descriptor belongs to the parent's mount namespace and cannot be cloned
- * here. The path is opened again in ours and must be the very same file.
- */
 static int reopen_tree(int source, unsigned flags, struct cay_error *err)
 {
-    char link[64], path[CAY_MAX_PATH];
-    struct stat wanted, found;
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", source);
-    ssize_t n = readlink(link, path, sizeof(path) - 1);
-    if (n < 0 || fstat(source, &wanted) < 0)
-        return cay_fail_errno(err, errno, "cannot find the source of a mount");
-    path[n] = 0;
-    autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW | flags);
-    if (tree < 0 || fstat(tree, &found) < 0)
-        return cay_fail_errno(err, errno, "cannot mount %s", path);
-    if (found.st_dev != wanted.st_dev || found.st_ino != wanted.st_ino)
-        return cay_fail(err, CAY_E_CONFLICT, "%s changed while the sandbox was being made", path);
-    return steal_fd(&tree);
+    autofd int own = reopen(source, err);
+    if (own < 0)
+        return -1;
+    int tree = sys_open_tree(own, "", OPEN_TREE_CLONE | AT_EMPTY_PATH | flags);
+    return tree < 0 ? cay_fail_errno(err, errno, "cannot mount a directory of the host") : tree;
 }
 
 int rootfs_cgroup(int dir)

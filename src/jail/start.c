@@ -37,6 +37,9 @@
 #define NAMESPACES \
     (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
+/* Of init; commands add to it (src/init/child.c). */
+#define OOM_SCORE 500
+
 #define MAX_TREES (2 * JAIL_MAX_OVERLAYS + CAY_MAX_MOUNTS)
 
 /* Descriptors that init finds: see src/init. */
@@ -69,14 +72,14 @@ static int recv_trees(int sync, const struct jail_plan *plan, struct jail_trees 
     size_t total = plan->privileged ? plan->n_overlays + plan->n_binds : 0, got = 0, used = 0;
     char byte;
     for (size_t i = 0; plan->privileged && i < plan->n_overlays; i++)
-        total += plan->overlays[i].cover != NULL;
+        total += plan->overlays[i].cover >= 0;
     do {
         if (sock_recv(sync, &byte, 1, fds, &got, total) <= 0)
             return cay_fail(err, CAY_E_INTERNAL, "the parent went away");
     } while (got < total);
     for (size_t i = 0; i < plan->n_overlays; i++) {
         trees->overlays[i] = total ? fds[used++] : -1;
-        trees->covers[i] = total && plan->overlays[i].cover ? fds[used++] : -1;
+        trees->covers[i] = total && plan->overlays[i].cover >= 0 ? fds[used++] : -1;
     }
     for (size_t i = 0; i < plan->n_binds; i++)
         trees->binds[i] = total ? fds[used++] : -1;
@@ -344,14 +347,16 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
     return cay_fail_errno(err, errno, "cannot make namespaces");
 }
 
-/* A file system that cannot shift owners is used as it is: its files then appear as nobody's. */
-static int open_layer(const char *path, int userns, struct cay_error *err)
+/* A file system that cannot shift owners is used as it is: its files then appear as nobody's.
+ * `userns` -1: so it is to be. */
+static int open_layer(int dir, const char *target, int userns, struct cay_error *err)
 {
-    autofd int tree = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE);
+    autofd int tree = sys_open_tree(dir, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
     if (tree < 0)
-        return cay_fail_errno(err, errno, "cannot open the image layer %s", path);
-    if (idmap_tree(tree, userns) < 0 && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
-        return cay_fail_errno(err, errno, "cannot shift the owners of %s", path);
+        return cay_fail_errno(err, errno, "cannot open the image layer of %s", target);
+    if (userns >= 0 && idmap_tree(tree, userns) < 0 && errno != EINVAL && errno != EOPNOTSUPP &&
+        errno != ENOSYS)
+        return cay_fail_errno(err, errno, "cannot shift the owners of the image's %s", target);
     return steal_fd(&tree);
 }
 
@@ -381,9 +386,12 @@ static int send_trees(const struct jail_plan *plan, int sync, struct jail *out,
         if (userns < 0)
             result = cay_fail_errno(err, errno, "cannot open the user namespace");
         for (size_t i = 0; result == 0 && i < plan->n_overlays; i++) {
-            const char *paths[] = {plan->overlays[i].lower, plan->overlays[i].cover};
-            for (size_t j = 0; result == 0 && j < 2 && paths[j]; j++)
-                result = (fds[n++] = open_layer(paths[j], userns, err)) < 0 ? -1 : 0;
+            const struct jail_overlay *overlay = &plan->overlays[i];
+            const int dirs[] = {overlay->lower, overlay->cover};
+            const int owners[] = {overlay->unshifted ? -1 : userns, userns};
+            for (size_t j = 0; result == 0 && j < 2 && dirs[j] >= 0; j++)
+                result =
+                    (fds[n++] = open_layer(dirs[j], overlay->target, owners[j], err)) < 0 ? -1 : 0;
         }
         if (result == 0 && plan->disk >= 0 && idmap_tree(plan->disk, userns) < 0)
             result = cay_fail_errno(err, errno, "cannot shift the owners of the sandbox's disk");
@@ -408,6 +416,21 @@ static int hold_mounts(pid_t pid)
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
     return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/*
+ * Short of memory, the host is to lose what runs in sandboxes before its own services. Written from
+ * here, as root, the sandbox cannot take it back. Never less than what we have ourselves; a wish.
+ */
+static void raise_score(pid_t pid)
+{
+    char path[64], text[16];
+    if (cay_read_file_at(AT_FDCWD, "/proc/self/oom_score_adj", text, sizeof(text)) < 0 ||
+        strtol(text, NULL, 10) >= OOM_SCORE)
+        return;
+    snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+    snprintf(text, sizeof(text), "%d", OOM_SCORE);
+    (void)cay_write_file_at(AT_FDCWD, path, text);
 }
 
 static int do_meanwhile(const struct jail_plan *plan, struct wires *wires, struct cay_error *err)
@@ -492,6 +515,7 @@ int jail_start(const struct jail_plan *plan, struct jail *out, struct cay_error 
     if (idmap_write(jail.pid, plan, err) == 0 && send_trees(plan, wires.sync[0], &jail, err) == 0) {
         struct cay_error ours;
         jail.mounts = hold_mounts(jail.pid);
+        raise_score(jail.pid);
         if (do_meanwhile(plan, &wires, &ours) == 0)
             result = await_exec(wires.sync[0], &jail, err);
         else if (!has_failed(wires.sync[0], err))

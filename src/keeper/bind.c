@@ -60,6 +60,8 @@ void bind_handle(struct client *client, const struct msg *msg)
     struct keeper *k = client->keeper;
     struct cay_error err;
     autofd int status = chan_take_fd(&client->chan);
+    /* Its key says that it is the one that we have. */
+    autofd int image __attribute__((unused)) = chan_take_fd(&client->chan);
     if (!k->parked || !client->creator) {
         cay_fail(&err, CAY_E_CONFLICT, "this keeper has its sandbox already");
         client_fail(client, &err);

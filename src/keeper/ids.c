@@ -161,15 +161,13 @@ void ids_rootless(struct jail_plan *plan)
 
 /* ---- the owner of bind mounts ---------------------------------------------------------------- */
 
-int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid,
-                struct cay_error *err)
+int ids_of_user(int root, const char *user, uint32_t *uid, uint32_t *gid, struct cay_error *err)
 {
     *uid = *gid = 0;
     if (!user)
         return 0;
     int64_t number = number_field(user, 0), group = number_field(user, 1);
-    autofd int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    autofree char *text = dir < 0 ? NULL : read_text(dir, "etc/passwd");
+    autofree char *text = read_text(root, "etc/passwd");
     char *at = text;
     for (char *line; text && (line = next_line(&at));) {
         if (number >= 0 ? number_field(line, 2) != number : !first_field_is(line, user))

@@ -15,7 +15,6 @@ uint32_t ids_base(uint64_t range);
 /* Rootless maps for this user into the plan. */
 void ids_rootless(struct jail_plan *plan);
 /* The uid and gid that "name", "uid" or "uid:gid" is in the image's own /etc/passwd. */
-int ids_of_user(const char *root, const char *user, uint32_t *uid, uint32_t *gid,
-                struct cay_error *err);
+int ids_of_user(int root, const char *user, uint32_t *uid, uint32_t *gid, struct cay_error *err);
 
 #endif

@@ -63,7 +63,7 @@ struct proc {
     bool grouped;                     /* has a cgroup of its own: */
     struct group group;
     bool lingering;   /* ended, but its cgroup still has processes */
-    bool stopped;     /* its output is not read: a follower lags */
+    bool stopped;     /* its output is not read: a follower lags, or too much comes for nobody */
     uint64_t awaited; /* hold: the offset at which somebody is expected; UINT64_MAX: nobody */
     struct timer hold;
     struct pipe_end out, err;
@@ -141,6 +141,7 @@ struct keeper {
     const char
         *id; /* what it is called: the program's argument, or the spec's if it was prepared */
     char image[CAY_MAX_PATH]; /* what the spec's image stands for */
+    int image_dir; /* the directory of that, as the creator opened it; until all mounts are made */
 
     /* what the sandbox is made of */
     struct cgroup cgroup;
@@ -194,8 +195,14 @@ struct keeper {
     struct cay_buf scratch; /* a message on its way out */
     struct spool log;
     uint64_t kept;    /* bytes in the spools of all processes and in the log */
+    size_t switches;  /* memory that these take for where the stream changes */
     bool log_stopped; /* a follower of the log lags: no process's output is read */
     size_t n_stopped; /* processes whose output is not read */
+    /* Output that nobody follows is read at a rate: */
+    int64_t alone_left; /* bytes that may be read before the clock is looked at */
+    uint64_t alone_us;  /* when that was done last */
+    bool alone_spent;   /* none of it is read until the timer says so */
+    struct timer alone_timer;
 };
 
 /* setup.c */
@@ -288,7 +295,6 @@ void flow_check(struct keeper *k, struct proc *proc);
 uint64_t flow_floor(const struct keeper *k, const struct proc *proc);
 /* Stores output in the process's spool and in the log, within the budget of the sandbox. */
 void flow_store(struct proc *proc, int stream, const char *bytes, size_t size);
-uint64_t flow_budget(const struct keeper *k); /* of all kept output */
 /* The process is held back as if somebody followed it from `offset`, until somebody does, or for a
  * while. */
 void flow_await(struct proc *proc, uint64_t offset, uint64_t ms);

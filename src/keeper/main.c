@@ -116,6 +116,7 @@ static int take_spec(struct keeper *k, struct chan *creator, struct cay_error *e
         return -1;
     k->parked = msg.type == OP_PREPARE;
     k->no_setid = msg.flags & MSG_F_NO_SETID;
+    k->image_dir = chan_take_fd(creator);
     /* The creator's hangup ends an ephemeral one, and so a parked one. */
     if (strcmp(k->spec.spec.id, k->id) != 0 || (k->parked && !k->spec.spec.ephemeral))
         return cay_fail(err, CAY_E_INVALID, "the spec is of another sandbox");
@@ -158,7 +159,7 @@ int main(int argc, char **argv)
         return 1;
     k->id = argv[1];
     k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd =
-        k->instance_fd = -1;
+        k->instance_fd = k->image_dir = -1;
     k->jail = JAIL_NONE;
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {

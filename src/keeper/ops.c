@@ -323,7 +323,7 @@ static void op_stats(struct client *client, const struct msg *msg)
         stats.inodes = fs.f_files - fs.f_ffree;
     }
     stats.output = k->kept;
-    stats.output_max = flow_budget(k);
+    stats.output_max = spec_kept_output(&k->spec.spec);
     client_send(client,
                 &(struct msg){.type = MSG_STATS,
                               .tag = client->tag,

@@ -31,26 +31,23 @@ struct parts {
 
 static int open_parts(struct keeper *k, struct parts *parts, struct cay_error *err)
 {
-    const struct cay_spec *spec = &k->spec.spec;
-    if (image_open(k->cay.state_path, k->image, &parts->image, err) < 0)
+    /* A creator of a version that sends no directory. */
+    if (k->image_dir < 0 && image_check(k->image, k->image, true, &k->image_dir, err) < 0)
         return -1;
-    /* A tenant's directory was resolved and judged by the daemon: it must still be that one. */
-    if (strchr(spec->id, '~') && !k->parked && strncmp(spec->image, "dir:", 4) == 0 &&
-        strcmp(parts->image.layers[0].lower, spec->image + 4) != 0)
-        return cay_fail(err, CAY_E_DENIED, "image %s is reached through a symbolic link",
-                        spec->image);
+    if (image_open(k->cay.state_path, k->image_dir, &parts->image, err) < 0)
+        return -1;
     if (mounts_open(&k->spec.spec, k->cay.privileged, &parts->mounts, err) < 0)
         return -1;
     for (size_t i = 0; i < parts->image.n_layers; i++)
         parts->overlays[i] = (struct jail_overlay){
             .lower = parts->image.layers[i].lower,
             .target = parts->image.layers[i].target,
-            .cover = parts->image.layers[i].cover[0] ? parts->image.layers[i].cover : NULL,
+            .cover = parts->image.layers[i].cover,
+            .unshifted = parts->image.layers[i].unshifted,
         };
     /* The scaffold needs some directory that the child may enter; it covers it in its own mount
-     * namespace only. As root it opens no host path after that (layers come as descriptors), and
-     * our own directories are closed to its ids; rootless it opens paths, and our directory is its
-     * own. */
+     * namespace only. As root it opens no host path after that (layers come as mounts), and our own
+     * directories are closed to its ids; rootless it opens paths, and our directory is its own. */
     if (k->cay.privileged)
         snprintf(parts->stage, sizeof(parts->stage), "/usr");
     else
@@ -220,6 +217,9 @@ int keeper_setup(struct keeper *k, struct cay_error *err)
     if (result == 0 && k->parked)
         result = jail_hold(&k->jail, k->cay.privileged, err);
     mounts_done(&parts.mounts);
+    image_done(&parts.image);
+    if (!k->parked)
+        close_fd(&k->image_dir);
     return result;
 }
 
@@ -247,7 +247,7 @@ static int late_jail(struct keeper *k, const struct cay_spec *spec, const struct
 {
     const struct jail_plan made = {.disk_bytes = disk_bytes(k, &k->spec.spec),
                                    .inodes = k->spec.spec.inodes};
-    struct image image;
+    autoimage struct image image = {0};
     struct jail_plan plan = {
         .hostname = parse_id_name(spec->id),
         .binds = mounts->binds,
@@ -256,7 +256,7 @@ static int late_jail(struct keeper *k, const struct cay_spec *spec, const struct
         .inodes = spec->inodes,
         .privileged = k->cay.privileged,
     };
-    if (plan.n_binds && image_open(k->cay.state_path, k->image, &image, err) < 0)
+    if (plan.n_binds && image_open(k->cay.state_path, k->image_dir, &image, err) < 0)
         return -1;
     if (plan_user(k, spec, &image, &plan, err) < 0 || plan_ids(k, &plan, err) < 0)
         return -1;
@@ -279,7 +279,10 @@ int keeper_bind(struct keeper *k, const struct cay_spec *spec, struct cay_error 
         return -1;
     if (mounts.no_setid != k->no_setid)
         return cay_fail(err, CAY_E_CONFLICT, "it was prepared for other mounts");
-    return late_limits(k, spec, err) < 0 ? -1 : late_jail(k, spec, &mounts, err);
+    if (late_limits(k, spec, err) < 0 || late_jail(k, spec, &mounts, err) < 0)
+        return -1;
+    close_fd(&k->image_dir);
+    return 0;
 }
 
 /* ---- back to nothing ------------------------------------------------------------------------- */
@@ -296,9 +299,9 @@ void keeper_undo(struct keeper *k)
     k->id_range = 0;
     unlinkat(k->run_dir, "ctl", 0);
     unlinkat(k->run_dir, "status", 0);
-    if (!replaced && unlinkat(k->cay.run, k->id, AT_REMOVEDIR) < 0)
-        cay_remove_tree_at(k->cay.run, k->id);
+    if (!replaced)
+        unlinkat(k->cay.run, k->id, AT_REMOVEDIR);
     /* The name that it was prepared under stood for all of this until now. */
     if (k->instance)
-        cay_remove_tree_at(k->cay.run, k->instance);
+        home_remove_run(k->cay.run, k->instance);
 }

@@ -107,6 +107,14 @@ static void drop_switches(struct spool *spool)
     memmove(spool->switches, spool->switches + first,
             (spool->n_switches - first) * sizeof(*spool->switches));
     spool->n_switches -= first;
+    if (spool->n_switches >= spool->switch_capacity / 4)
+        return;
+    size_t capacity = CAY_MAX(2 * spool->n_switches, (size_t)8);
+    struct spool_switch *shrunk = realloc(spool->switches, capacity * sizeof(*shrunk));
+    if (shrunk) {
+        spool->switches = shrunk;
+        spool->switch_capacity = capacity;
+    }
 }
 
 /* Forgets everything before `start`. */
@@ -143,6 +151,12 @@ void spool_trim(struct spool *spool, uint64_t start)
     advance(spool, CAY_MIN(CAY_MIN(start, spool->floor), spool->end));
     if (spool->file >= 0 && spool->ring)
         release(spool, before);
+}
+
+void spool_shed(struct spool *spool, size_t switches)
+{
+    if (spool->n_switches > switches)
+        spool_trim(spool, spool->switches[spool->n_switches - switches].mark >> 1);
 }
 
 bool spool_crowded(const struct spool *spool)

@@ -38,6 +38,9 @@ void spool_done(struct spool *spool);
 void spool_append(struct spool *spool, int dir, int stream, const char *bytes, size_t size);
 /* Forgets what is before `start`, but for what a follower needs. */
 void spool_trim(struct spool *spool, uint64_t start);
+/* Forgets output until the stream changes no more than so many times in what is left, but for what
+ * a follower needs. */
+void spool_shed(struct spool *spool, size_t switches);
 /* The stream changes so often that the changes take the room. */
 bool spool_crowded(const struct spool *spool);
 /* Moves to a file what is in memory, to free it. */
@@ -54,6 +57,11 @@ uint64_t spool_find(const struct spool *spool, uint64_t outputs, uint64_t errors
 static inline uint64_t spool_size(const struct spool *spool)
 {
     return spool->end - spool->start;
+}
+/* Memory for where the stream changes. */
+static inline size_t spool_switch_memory(const struct spool *spool)
+{
+    return spool->switch_capacity * sizeof(*spool->switches);
 }
 static inline size_t spool_in_memory(const struct spool *spool)
 {

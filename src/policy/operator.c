@@ -274,9 +274,12 @@ static const struct {
     enum rule rule;
     struct rule_value value;
 } builtin[] = {
-    {RULE_IMAGES, {RULE_BUILTIN, 0, builtin_images}}, {RULE_MOUNTS, {RULE_BUILTIN, 0, NULL}},
-    {RULE_MOUNTS_RW, {RULE_BUILTIN, 0, NULL}},        {RULE_ENDED_MAX, {RULE_BUILTIN, 1000, NULL}},
+    {RULE_IMAGES, {RULE_BUILTIN, 0, builtin_images}},
+    {RULE_MOUNTS, {RULE_BUILTIN, 0, NULL}},
+    {RULE_MOUNTS_RW, {RULE_BUILTIN, 0, NULL}},
+    {RULE_ENDED_MAX, {RULE_BUILTIN, 1000, NULL}},
     {RULE_REQUESTS_MAX, {RULE_BUILTIN, 512, NULL}},
+    {RULE_OUTPUT_MAX, {RULE_BUILTIN, 64 << 20, NULL}},
 };
 
 static void inherit(struct rule_set *set, const struct rule_set *from)
@@ -291,6 +294,15 @@ static void add_builtin(struct rule_set *set)
     for (size_t i = 0; i < CAY_COUNT(builtin); i++)
         if (set->values[builtin[i].rule].origin == RULE_UNSET)
             set->values[builtin[i].rule] = builtin[i].value;
+}
+
+/* Whoever writes a larger default means it. */
+static void raise_builtin(struct rule_set *set)
+{
+    struct rule_value *most = &set->values[RULE_OUTPUT_MAX];
+    uint64_t standard = rule_limit(set, RULE_OUTPUT_DEFAULT);
+    if (most->origin == RULE_BUILTIN && standard != OPERATOR_NO_LIMIT && standard > most->number)
+        most->number = standard;
 }
 
 /* Who allows some host paths for reading has not allowed all of them for writing, and vice versa.
@@ -333,6 +345,7 @@ static int check_defaults(const struct rule_set *set, struct cay_error *err)
 
 static int complete(struct rule_set *set, struct cay_error *err)
 {
+    raise_builtin(set);
     set->quota = (struct operator_quota){
         .sandboxes_max = rule_limit(set, RULE_SANDBOXES_MAX),
         .ended_max = rule_limit(set, RULE_ENDED_MAX),

@@ -163,6 +163,7 @@ static int write_record(struct cay *cay, const struct spec *spec, const char *in
 struct order {
     struct spec spec;
     const char *image; /* what the spec's image stands for; borrowed from the config */
+    int image_dir;     /* the directory of that; -1: it is not one */
     const struct cay_exec *exec;
     bool started;              /* the command's request was sent */
     int creator;               /* to a keeper that waits for the spec; -1: none was started yet */
@@ -182,7 +183,9 @@ static int send_order(struct order *order, const struct msg *create, int status,
                       struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(2 * (CAY_MAX_FRAME + FRAME_HEADER));
-    if (msg_encode(&buf, create, 1) < 0)
+    const int fds[] = {status, order->image_dir};
+    uint8_t n_fds = order->image_dir < 0 ? 1 : 2;
+    if (msg_encode(&buf, create, n_fds) < 0)
         return cay_fail(err, CAY_E_TOO_LARGE, "the spec is too large");
     if (order->exec) {
         struct msg exec = exec_request(order->exec);
@@ -195,8 +198,8 @@ static int send_order(struct order *order, const struct msg *create, int status,
     /* The locked status file goes along: the lock belongs to the open file, and so to both of us
      * now. */
     for (size_t done = 0; done < buf.size;) {
-        ssize_t n = sock_send_within(order->creator, buf.data + done, buf.size - done, &status,
-                                     done == 0, SANDBOX_PATIENCE_MS);
+        ssize_t n = sock_send_within(order->creator, buf.data + done, buf.size - done, fds,
+                                     done == 0 ? n_fds : 0, SANDBOX_PATIENCE_MS);
         order->must_kill = n < 0 && errno == EAGAIN;
         if (n < 0)
             return order->must_kill ? too_late(order, err)
@@ -351,7 +354,7 @@ static int create_new(struct cay *cay, struct order *order, int status, struct c
      * we hold its lock. A record that was there before stays. */
     struct stat st;
     if (!begun)
-        cay_remove_tree_at(cay->run, spec->spec.id);
+        home_remove_run(cay->run, spec->spec.id);
     else if (fstat(locked, &st) == 0 && st.st_nlink > 0)
         sandbox_sweep(cay, spec->spec.id, locked);
     sandbox_unref(sandbox);
@@ -407,7 +410,7 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
 }
 
 int create_check(struct cay *cay, const struct cay_spec *given, struct config *config,
-                 struct spec *out, const char **image, struct cay_error *err)
+                 struct spec *out, const char **image, int *dir, struct cay_error *err)
 {
     char id[CAY_MAX_ID];
     struct cay_spec wanted = *given;
@@ -421,7 +424,9 @@ int create_check(struct cay *cay, const struct cay_spec *given, struct config *c
     if (spec_make(&wanted, out, err) < 0)
         return -1;
     *image = config_image(config, out->spec.image);
-    if (image_check(*image, out->spec.image, err) == 0)
+    /* An alias is the operator's, and leads where he likes. */
+    bool no_links = given->no_links && *image == out->spec.image;
+    if (image_check(*image, out->spec.image, no_links, dir, err) == 0)
         return 0;
     spec_done(out);
     return -1;
@@ -433,9 +438,11 @@ static int create(struct cay *cay, const struct cay_spec *given, struct prepared
     autoconfig struct config config = {0};
     int created = given->id && parse_id_reserved(given->id)
                       ? cay_fail(err, CAY_E_INVALID, "ids with '" PARSE_POOL "' are not for you")
-                      : create_check(cay, given, &config, &order->spec, &order->image, err);
+                      : create_check(cay, given, &config, &order->spec, &order->image,
+                                     &order->image_dir, err);
     if (created == 0 && ready)
-        order->creator = prepare_take(cay, ready, &order->spec.spec, order->image, order->instance);
+        order->creator = prepare_take(cay, ready, &order->spec.spec, order->image, order->image_dir,
+                                      order->instance);
     prepare_free(ready);
     /* The keeper starts while we claim the id, on another CPU if there is one. */
     if (created == 0 && order->creator < 0)
@@ -443,6 +450,7 @@ static int create(struct cay *cay, const struct cay_spec *given, struct prepared
     if (created == 0)
         created = claim_or_take(cay, order, out, err);
     close_fd(&order->creator);
+    close_fd(&order->image_dir);
     spec_done(&order->spec);
     return created;
 }
@@ -451,7 +459,7 @@ int create_from(struct cay *cay, const struct cay_spec *spec, struct prepared *r
                 struct cay_sandbox **out, bool *existed, struct cay_error *err)
 {
     struct cay_error own;
-    struct order order = {.creator = -1};
+    struct order order = {.creator = -1, .image_dir = -1};
     int created = create(cay, spec, ready, &order, out, err ? err : &own);
     if (created == 0 && existed)
         *existed = order.existed;
@@ -468,7 +476,7 @@ int cay_create_start(struct cay *cay, const struct cay_spec *spec, const struct 
                      struct cay_sandbox **out, struct cay_proc **proc, struct cay_error *err)
 {
     struct cay_error own;
-    struct order order = {.exec = exec, .creator = -1};
+    struct order order = {.exec = exec, .creator = -1, .image_dir = -1};
     struct cay_sandbox *sandbox = NULL;
     if (!err)
         err = &own;

@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "jail/cgroup_host.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +36,13 @@ static const struct place run_place = {"CAY_RUN_DIR", "/run/cay", "XDG_RUNTIME_D
 static const struct place config_place = {"CAY_CONFIG", "/etc/cay/cay.conf", "XDG_CONFIG_HOME",
                                           "cay/cay.conf", ".config/cay/cay.conf"};
 
+/* Links are looked for in the last component, which a slash at the end would hide. */
+static void trim_slashes(char *path)
+{
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+}
+
 static int find_place(const struct place *place, const char *given, bool root, char *out,
                       size_t size, struct cay_error *err)
 {
@@ -60,31 +68,31 @@ static int find_place(const struct place *place, const char *given, bool root, c
     if (n < 0 || (size_t)n >= size || out[0] != '/')
         return cay_fail(err, CAY_E_INVALID, "$%s: '%s' is not an absolute path, or too long",
                         place->variable, out);
+    trim_slashes(out);
     return 0;
 }
 
-/* Ours alone: whoever else could write there could pose as a keeper. */
-static int open_own_dir(const char *path, struct cay_error *err)
+static int open_sandboxes(const char *state_path, struct cay_error *err)
 {
     struct stat st;
-    autofd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        if (cay_mkdir_all(path, 0700) < 0)
-            return cay_fail_errno(err, errno, "cannot make %s", path);
-        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
+    autofd int state = home_own(HOME_STATE, state_path, err);
+    if (state < 0)
+        return -1;
+    autofd int fd = home_open(state, "sandboxes");
+    if (fd < 0 && errno == ENOENT && (mkdirat(state, "sandboxes", 0700) == 0 || errno == EEXIST))
+        fd = home_open(state, "sandboxes");
     if (fd < 0 || fstat(fd, &st) < 0)
-        return cay_fail_errno(err, errno, "cannot open %s", path);
+        return cay_fail_errno(err, errno, "cannot make %s/sandboxes", state_path);
     if (st.st_uid != geteuid() || (st.st_mode & 022))
-        return cay_fail(err, CAY_E_DENIED, "%s belongs to somebody else or is writable by others",
-                        path);
+        return cay_fail(err, CAY_E_DENIED,
+                        "%s/sandboxes belongs to somebody else or is writable by others",
+                        state_path);
     return steal_fd(&fd);
 }
 
 int cay_open(const struct cay_options *options, struct cay **out, struct cay_error *err)
 {
     const struct cay_options none = {0};
-    char path[CAY_MAX_PATH];
     if (!options)
         options = &none;
     struct cay *cay = calloc(1, sizeof(*cay));
@@ -104,9 +112,8 @@ int cay_open(const struct cay_options *options, struct cay **out, struct cay_err
                  getenv("CAY_CGROUP"));
         goto failed;
     }
-    snprintf(path, sizeof(path), "%s/sandboxes", cay->state_path);
-    cay->run = open_own_dir(cay->run_path, err);
-    cay->sandboxes = cay->run < 0 ? -1 : open_own_dir(path, err);
+    cay->run = home_own(HOME_RUN, cay->run_path, err);
+    cay->sandboxes = cay->run < 0 ? -1 : open_sandboxes(cay->state_path, err);
     if (cay->sandboxes < 0)
         goto failed;
     *out = cay;
@@ -140,6 +147,32 @@ bool home_is(int parent, const char *id, int dir)
 bool home_absent(int eno)
 {
     return eno == ENOENT || eno == ENOTDIR || eno == ELOOP;
+}
+
+bool home_empty(int dir)
+{
+    bool empty = true;
+    autofd int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    if (!stream)
+        return false;
+    steal_fd(&fd);
+    for (struct dirent *e; empty && (e = readdir(stream));)
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    closedir(stream);
+    return empty;
+}
+
+int home_remove_run(int run, const char *id)
+{
+    static const char *const files[] = {"ctl", "status"};
+    autofd int dir = home_open(run, id);
+    if (dir < 0)
+        return errno == ENOENT ? 0 : -1;
+    for (size_t i = 0; i < CAY_COUNT(files); i++)
+        if (unlinkat(dir, files[i], 0) < 0 && errno == EISDIR)
+            unlinkat(dir, files[i], AT_REMOVEDIR);
+    return unlinkat(run, id, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
 }
 
 static int check_dir(int dir, const char *path, struct cay_error *err)

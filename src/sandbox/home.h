@@ -9,6 +9,7 @@
  *   <state>/sandboxes/<id>/status  how it was born, with room for how it ended
  *   <state>/sandboxes/<id>/log     what it printed
  *   <state>/images/...             prepared images
+ *   <run>/.cay, <state>/.cay       the directory is cay's: see own.c
  *
  * The lock is the truth about life: a status file that nobody locks belongs to a sandbox whose
  * keeper is dead, whatever it says. There is no other registry.
@@ -30,6 +31,10 @@ struct cay {
 
 /* True if the process may do what only the host's root may. */
 bool home_privileged(void);
+/* Opens a directory of cay's, and makes it first if there is none. Refused are links of
+ * others, what belongs to others, and what holds anything but cay's. */
+enum home_kind { HOME_RUN, HOME_STATE };
+int home_own(enum home_kind kind, const char *path, struct cay_error *err);
 /* Opens <state>/sandboxes/<id> or <run>/<id>; -1 with errno. */
 int home_open(int parent, const char *id);
 /* Whether both directories are still the ones that were opened; else CAY_E_UNAVAILABLE, with which
@@ -40,6 +45,10 @@ bool home_is(int parent, const char *id, int dir);
 /* What an open or a stat that failed with this says: there is nothing of that name, or nothing that
  * could be ours. Every other error says nothing about it. */
 bool home_absent(int eno);
+bool home_empty(int dir); /* false also if it cannot be read */
+/* Removes <run>/<id> and the two files that are ours in it, or the empty directories in their place.
+ * With anything else in it, it stays: -1. */
+int home_remove_run(int run, const char *id);
 /* What an open for writing says of a name that has something else than a file: a directory, a link,
  * a socket. */
 bool home_misplaced(int eno);

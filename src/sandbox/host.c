@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 /* Of the tables below: another number makes new skeletons. */
-#define TABLES 4
+#define TABLES 5
 /* Trees deeper than this are cut: no config directory is. */
 #define MAX_DEPTH 12
 /* Files larger than this are not configuration. The package database is the largest: some MiB. */
@@ -369,52 +369,91 @@ static int fill_skeleton(int root)
     return 0;
 }
 
-/* ---- what /usr must not show ----------------------------------------------------------------- */
+/* ---- /usr/local ------------------------------------------------------------------------------ */
 
 /*
- * Below /usr/local lies what the administrator put there. As root its owners are shifted so that
- * the sandbox's root can change /usr, and could then read what only the host's root may: that is
- * hidden by whiteouts in a layer of their own. (The rest of /usr is the distribution's and holds no
- * secrets.)
+ * Below /usr/local lies what the administrator put there. As root, owners in /usr are shifted so
+ * that the sandbox's root can change what is there, and could then read what only the host's root
+ * may. So /usr/local is a layer of its own that keeps its owners: they are nobody the sandbox has a
+ * right over, and the kernel shows it what it shows to everybody, whenever a file becomes private.
+ * Over it lie its directories, as they were when the skeleton was made and without anything in
+ * them: they are the sandbox's, which can install and remove in them as ever. (The rest of /usr is
+ * the distribution's and holds no secrets.)
  */
-static int hide(int cover, const char *path)
+#define LOCAL "/usr/local"
+/* Each takes a block of the state directory. Those further from the top are read-only. */
+#define MAX_LOCAL_DIRS 4096
+
+struct dirs {
+    char *paths[MAX_LOCAL_DIRS]; /* relative; [0] is "." */
+    size_t n;
+};
+
+static void dirs_free(struct dirs *dirs)
 {
-    char parent[CAY_MAX_PATH];
-    for (const char *slash = path; (slash = strchr(slash + 1, '/'));) {
-        snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
-        if (mkdirat(cover, parent, 0755) < 0 && errno != EEXIST)
-            return -1;
-    }
-    return mknodat(cover, path, S_IFCHR, 0); /* overlayfs: a device 0:0 stands for "not there" */
+    for (size_t i = 0; dirs && i < dirs->n; i++)
+        free(dirs->paths[i]);
+    free(dirs);
 }
 
-static int hide_private_below(int cover, const char *path, int depth)
+static int add_dir(struct dirs *dirs, const char *parent, const char *name)
 {
-    char below[CAY_MAX_PATH];
+    char path[CAY_MAX_PATH];
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s", parent, name) >= sizeof(path))
+        return 0;
+    dirs->paths[dirs->n] = strdup(path);
+    if (!dirs->paths[dirs->n])
+        return -1;
+    dirs->n++;
+    return 0;
+}
+
+/* Makes one as it is on the host, and notes what is below it. One that not everybody may read is
+ * left to the kernel. */
+static int repeat_dir(struct dirs *dirs, size_t at, int local, int cover)
+{
+    const char *path = dirs->paths[at];
+    struct stat st;
+    autofd int fd = openat(local, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || (st.st_mode & 0005) != 0005)
+        return 0;
+    if ((mkdirat(cover, path, 0755) < 0 && errno != EEXIST) ||
+        fchownat(cover, path, st.st_uid, st.st_gid, 0) < 0 ||
+        fchmodat(cover, path, st.st_mode & 07777, 0) < 0)
+        return -1;
+    DIR *stream = fdopendir(fd);
+    if (!stream)
+        return -1;
+    steal_fd(&fd);
     int result = 0;
-    snprintf(below, sizeof(below), "/usr/%s", path);
-    DIR *stream = depth > MAX_DEPTH ? NULL : opendir(below);
-    for (struct dirent *e; stream && result == 0 && (e = readdir(stream));) {
-        struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            fstatat(dirfd(stream), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
-        bool open_to_all = S_ISDIR(st.st_mode) ? (st.st_mode & 0005) == 0005 : st.st_mode & 0004;
-        if (!open_to_all && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
-            result = hide(cover, below);
-        else if (S_ISDIR(st.st_mode))
-            result = hide_private_below(cover, below, depth + 1);
+    for (struct dirent *e; result == 0 && dirs->n < MAX_LOCAL_DIRS && (e = readdir(stream));) {
+        bool directory = e->d_type == DT_DIR || e->d_type == DT_UNKNOWN;
+        if (directory && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            result = add_dir(dirs, path, e->d_name);
     }
-    if (stream)
-        closedir(stream);
+    closedir(stream);
     return result;
 }
 
-static int hide_private(int cover)
+/* Level by level, so that it is the deepest ones that are too many. */
+static int make_local(int top)
 {
-    /* Rootless nothing is shifted: the kernel refuses what the user may not read. */
-    return geteuid() == 0 ? hide_private_below(cover, "local", 0) : 0;
+    autofd int local = openat(AT_FDCWD, LOCAL, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (local < 0 || geteuid() != 0)
+        return 0;
+    if (mkdirat(top, "local", 0755) < 0)
+        return -1;
+    autofd int cover = openat(top, "local", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct dirs *dirs = calloc(1, sizeof(*dirs));
+    int result = cover < 0 || !dirs || !(dirs->paths[0] = strdup(".")) ? -1 : 0;
+    if (result == 0)
+        dirs->n = 1;
+    for (size_t i = 0; result == 0 && i < dirs->n; i++)
+        result = repeat_dir(dirs, i, local, cover);
+    int eno = errno;
+    dirs_free(dirs);
+    errno = eno;
+    return result;
 }
 
 /* ---- what /usr lacks ------------------------------------------------------------------------- */
@@ -449,7 +488,7 @@ static int make_cover(int top)
     if (mkdirat(top, "cover", 0755) < 0)
         return -1;
     autofd int cover = openat(top, "cover", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (cover < 0 || hide_private(cover) < 0 || add_usual(cover) < 0)
+    if (cover < 0 || add_usual(cover) < 0)
         return -1;
     /* Nothing to change: no layer, and a faster start. */
     return unlinkat(top, "cover", AT_REMOVEDIR) == 0 || errno == ENOTEMPTY ? 0 : -1;
@@ -484,7 +523,7 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
                           ? -1
                           : openat(top, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root >= 0)
-        result = fill_skeleton(root) < 0 || make_cover(top) < 0 ? -1 : 0;
+        result = fill_skeleton(root) < 0 || make_cover(top) < 0 || make_local(top) < 0 ? -1 : 0;
     /* Two at once: the first wins, both are the same. */
     if (result == 0 && renameat(dir, temporary, dir, name) < 0 && errno != EEXIST &&
         errno != ENOTEMPTY)
@@ -496,23 +535,62 @@ static int make_skeleton(const char *images, const char *name, struct cay_error 
     return result < 0 ? cay_fail_errno(err, eno, "cannot prepare the host image in %s", images) : 0;
 }
 
+static int open_skeleton(const char *images, struct cay_error *err)
+{
+    char name[32], path[CAY_MAX_PATH];
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    snprintf(name, sizeof(name), "host-%08x", host_generation());
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s", images, name) >= sizeof(path))
+        return cay_fail(err, CAY_E_INVALID, "the state directory's path is too long");
+    autofd int dir = open(path, flags);
+    if (dir < 0 && errno == ENOENT) {
+        if (make_skeleton(images, name, err) < 0)
+            return -1;
+        dir = open(path, flags);
+    }
+    return dir < 0 ? cay_fail_errno(err, errno, "cannot open the host image in %s", images)
+                   : steal_fd(&dir);
+}
+
+/* Where /usr/local is a link or a file system of its own, the image has nothing of it. */
+static bool has_local(void)
+{
+    struct stat usr, local;
+    return geteuid() == 0 && lstat("/usr", &usr) == 0 &&
+           (lstat(LOCAL, &local) == 0 ? S_ISDIR(local.st_mode) && usr.st_dev == local.st_dev
+                                      : errno != ENOENT);
+}
+
 int host_image(const char *state_path, struct image *out, struct cay_error *err)
 {
-    char images[CAY_MAX_PATH], name[32];
-    char *skeleton = out->layers[0].lower, *cover = out->layers[1].cover;
-    size_t size = sizeof(out->layers[0].lower);
-    struct stat st;
+    const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    char images[CAY_MAX_PATH];
     snprintf(images, sizeof(images), "%s/images", state_path);
-    snprintf(name, sizeof(name), "host-%08x", host_generation());
-    if ((size_t)snprintf(skeleton, size, "%s/%s/root", images, name) >= size ||
-        (size_t)snprintf(cover, size, "%s/%s/cover", images, name) >= size)
-        return cay_fail(err, CAY_E_INVALID, "the state directory's path is too long");
-    if (stat(skeleton, &st) < 0 && make_skeleton(images, name, err) < 0)
+    autofd int dir = open_skeleton(images, err);
+    if (dir < 0)
         return -1;
-    if (stat(cover, &st) < 0)
-        cover[0] = 0;
-    snprintf(out->layers[1].lower, size, "/usr");
-    out->layers[1].target = "/usr";
-    out->n_layers = 2;
+    const struct {
+        const char *lower, *cover, *target;
+        bool unshifted;
+    } parts[] = {
+        {"root", NULL, "/", false},
+        {"/usr", "cover", "/usr", false},
+        {LOCAL, "local", LOCAL, true},
+    };
+    for (size_t i = 0; i < (has_local() ? 3 : 2); i++) {
+        out->layers[i].target = parts[i].target;
+        out->layers[i].unshifted = parts[i].unshifted;
+        out->layers[i].lower = openat(dir, parts[i].lower, flags);
+        out->layers[i].cover = -1;
+        out->n_layers = i + 1;
+        if (out->layers[i].lower < 0)
+            return cay_fail_errno(err, errno, "cannot open %s of the host image in %s",
+                                  parts[i].lower, images);
+        if (parts[i].cover)
+            out->layers[i].cover = openat(dir, parts[i].cover, flags);
+        if (parts[i].cover && out->layers[i].cover < 0 && errno != ENOENT)
+            return cay_fail_errno(err, errno, "cannot open %s of the host image in %s",
+                                  parts[i].cover, images);
+    }
     return 0;
 }

@@ -10,29 +10,38 @@
 
 #include <cay/cay.h>
 
-#define IMAGE_MAX_LAYERS 2
+#define IMAGE_MAX_LAYERS 3
 
+/* Directories by descriptor (O_PATH), owned; -1: none. No path is looked up a second time. */
 struct image {
-    char reference[CAY_MAX_PATH];
     struct {
-        char lower[CAY_MAX_PATH], cover[CAY_MAX_PATH]; /* cover: "" if there is none */
+        int lower, cover;
         const char *target;
+        bool unshifted;
     } layers[IMAGE_MAX_LAYERS];
     size_t n_layers;
 };
 
-/* Checks the reference without making anything. */
-int image_check(const char *reference, const char *name, struct cay_error *err);
-/* Finds, and for `host` makes if need be, what the reference stands for. */
-int image_open(const char *state_path, const char *reference, struct image *out,
-               struct cay_error *err);
+void image_done(struct image *image);
+#define autoimage __attribute__((cleanup(image_done)))
 
 /*
- * What the reference stands for at this moment, as text without blanks: as long as that is the
- * same, a new root would be the same. Only looks, and makes nothing.
+ * Checks the reference without making anything, and opens the directory that it names; -1 in `dir`
+ * for `host`. Who opens it here has judged it: the same descriptor is what is mounted.
+ * `no_links`: its path must not lead through a symbolic link.
+ */
+int image_check(const char *reference, const char *name, bool no_links, int *dir,
+                struct cay_error *err);
+/* The directories of an image: `dir` (borrowed) if there is one, else those of `host`, which are
+ * made if need be. */
+int image_open(const char *state_path, int dir, struct image *out, struct cay_error *err);
+
+/*
+ * What the image is at this moment, as text without blanks: as long as that is the same, a new root
+ * would be the same. `dir` is that of image_check.
  */
 #define IMAGE_STAMP_SIZE 48
-int image_stamp(const char *reference, char out[IMAGE_STAMP_SIZE], struct cay_error *err);
+int image_stamp(int dir, char out[IMAGE_STAMP_SIZE], struct cay_error *err);
 
 /* host.c */
 uint32_t host_generation(void);

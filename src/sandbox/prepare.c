@@ -32,10 +32,10 @@ struct prepared {
  * system of its own does not, and with that /dev/shm depends on the memory, too.
  */
 static int make_key(struct cay *cay, const struct cay_spec *spec, const char *reference,
-                    bool no_setid, char out[CREATE_KEY_SIZE], struct cay_error *err)
+                    int image_dir, bool no_setid, char out[CREATE_KEY_SIZE], struct cay_error *err)
 {
     char stamp[IMAGE_STAMP_SIZE];
-    if (image_stamp(reference, stamp, err) < 0)
+    if (image_stamp(image_dir, stamp, err) < 0)
         return -1;
     char disk[96] = "memory";
     if (!spec_disk_in_memory(spec, cay->privileged))
@@ -51,8 +51,8 @@ static int make_key(struct cay *cay, const struct cay_spec *spec, const char *re
 }
 
 /* The key of a checked spec; empty where only a cold start will do. */
-static int key_of(struct cay *cay, const struct cay_spec *spec, const char *image, bool *no_setid,
-                  char out[CREATE_KEY_SIZE], struct cay_error *err)
+static int key_of(struct cay *cay, const struct cay_spec *spec, const char *image, int image_dir,
+                  bool *no_setid, char out[CREATE_KEY_SIZE], struct cay_error *err)
 {
     automounts struct mounts mounts = {0};
     if (spec->n_mounts && mounts_open(spec, cay->privileged, &mounts, err) < 0)
@@ -63,7 +63,7 @@ static int key_of(struct cay *cay, const struct cay_spec *spec, const char *imag
     if ((spec->n_mounts && !cay->privileged) ||
         (mounts.no_setid && spec->profile == CAY_PROFILE_NESTED))
         return 0;
-    return make_key(cay, spec, image, mounts.no_setid, out, err);
+    return make_key(cay, spec, image, image_dir, mounts.no_setid, out, err);
 }
 
 int create_key(struct cay *cay, const struct cay_spec *spec, char out[CREATE_KEY_SIZE],
@@ -74,10 +74,11 @@ int create_key(struct cay *cay, const struct cay_spec *spec, char out[CREATE_KEY
     struct cay_spec any = *spec;
     char key[CREATE_KEY_SIZE];
     const char *image;
+    autofd int dir = -1;
     bool no_setid;
     any.id = "any";
-    if (create_check(cay, &any, &config, &checked, &image, err) < 0 ||
-        key_of(cay, &checked.spec, image, &no_setid, key, err) < 0)
+    if (create_check(cay, &any, &config, &checked, &image, &dir, err) < 0 ||
+        key_of(cay, &checked.spec, image, dir, &no_setid, key, err) < 0)
         return -1;
     memcpy(out, key, strlen(key) + 1);
     return 0;
@@ -114,7 +115,7 @@ static int claim_instance(struct cay *cay, const char *instance, int *status, st
 
 /* The status file, and with it the lock, is the keeper's alone: it must be free when that dies. */
 static int order_one(struct cay *cay, struct prepared *p, const struct cay_spec *spec,
-                     const char *image, bool no_setid, struct cay_error *err)
+                     const char *image, int image_dir, bool no_setid, struct cay_error *err)
 {
     const struct cay_spec template = template_of(spec, p->instance);
     autospec struct spec made = {0};
@@ -131,9 +132,10 @@ static int order_one(struct cay *cay, struct prepared *p, const struct cay_spec 
         .target = cay->run_path,
         .name = image,
     };
-    if (chan_send(p->chan.sock, &request, &status, 1, err) == 0)
+    const int fds[] = {status, image_dir};
+    if (chan_send(p->chan.sock, &request, fds, image_dir < 0 ? 1 : 2, err) == 0)
         return 0;
-    cay_remove_tree_at(cay->run, p->instance);
+    home_remove_run(cay->run, p->instance);
     return -1;
 }
 
@@ -144,6 +146,7 @@ int prepare_start(struct cay *cay, const struct cay_spec *like, struct prepared 
     autospec struct spec checked = {0};
     struct cay_spec any = *like;
     const char *image;
+    autofd int dir = -1;
     bool no_setid;
     any.id = "any";
     struct prepared *p = calloc(1, sizeof(*p));
@@ -152,13 +155,13 @@ int prepare_start(struct cay *cay, const struct cay_spec *like, struct prepared 
     chan_init(&p->chan, -1);
     memcpy(p->instance, PARSE_POOL, sizeof(PARSE_POOL));
     create_random(p->instance + sizeof(PARSE_POOL) - 1);
-    int result = create_check(cay, &any, &config, &checked, &image, err);
+    int result = create_check(cay, &any, &config, &checked, &image, &dir, err);
     if (result == 0)
-        result = key_of(cay, &checked.spec, image, &no_setid, p->key, err);
+        result = key_of(cay, &checked.spec, image, dir, &no_setid, p->key, err);
     if (result == 0 && !p->key[0])
         result = cay_fail(err, CAY_E_UNSUPPORTED, "such a sandbox cannot be prepared");
     if (result == 0)
-        result = order_one(cay, p, &checked.spec, image, no_setid, err);
+        result = order_one(cay, p, &checked.spec, image, dir, no_setid, err);
     if (result < 0) {
         prepare_free(p);
         return -1;
@@ -225,11 +228,12 @@ void prepare_free(struct prepared *prepared)
 }
 
 int prepare_take(struct cay *cay, struct prepared *prepared, const struct cay_spec *spec,
-                 const char *image, char instance[CAY_MAX_ID])
+                 const char *image, int image_dir, char instance[CAY_MAX_ID])
 {
     char key[CREATE_KEY_SIZE];
     bool no_setid;
-    if (prepare_ready(prepared, NULL) <= 0 || key_of(cay, spec, image, &no_setid, key, NULL) < 0 ||
+    if (prepare_ready(prepared, NULL) <= 0 ||
+        key_of(cay, spec, image, image_dir, &no_setid, key, NULL) < 0 ||
         !prepare_fits(prepared, key))
         return -1;
     memcpy(instance, prepared->instance, CAY_MAX_ID);

@@ -104,15 +104,15 @@ void create_random(char out[13]); /* hex digits */
 /* The run directory with its lock. 1: ours; 0: there is one already; -1. */
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err);
 /* The spec as it counts, with all defaults. The image is borrowed from the config, which is to be
- * freed in any case. */
+ * freed in any case; `dir` is that of image_check, to be closed. */
 int create_check(struct cay *cay, const struct cay_spec *given, struct config *config,
-                 struct spec *out, const char **image, struct cay_error *err);
+                 struct spec *out, const char **image, int *dir, struct cay_error *err);
 
 /* prepare.c: if it is ready and can become this, the connection to its keeper, and its name; else
  * -1. It is left to prepare_free in any case. */
 struct prepared;
 int prepare_take(struct cay *cay, struct prepared *prepared, const struct cay_spec *spec,
-                 const char *image, char instance[CAY_MAX_ID]);
+                 const char *image, int image_dir, char instance[CAY_MAX_ID]);
 
 enum life {
     LIFE_UNKNOWN = -1, /* it could not be looked at; nothing may be concluded from that */

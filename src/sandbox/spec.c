@@ -129,6 +129,40 @@ static bool lies_in(const char *path, const char *dir)
     return strncmp(path, dir, n) == 0 && (path[n] == 0 || path[n] == '/');
 }
 
+/* The same path without empty steps, "." and slashes at the end; `out` has room for all of it. */
+static void clean_path(const char *path, char *out)
+{
+    char *at = out;
+    while (*path) {
+        size_t slashes = strspn(path, "/"), n = strcspn(path + slashes, "/");
+        const char *step = path + slashes;
+        path = step + n;
+        if (n == 0 || (n == 1 && *step == '.' && slashes))
+            continue;
+        if (slashes)
+            *at++ = '/';
+        memcpy(at, step, n);
+        at += n;
+    }
+    *at = 0;
+}
+
+/* The targets of all mounts, cleaned, in one block that is the caller's: what is judged, compared
+ * and stored is what will be mounted on. NULL: out of memory. */
+static char *clean_targets(const struct cay_spec *from, const char **out)
+{
+    size_t size = 1;
+    for (size_t i = 0; i < from->n_mounts; i++)
+        size += from->mounts[i].target ? strlen(from->mounts[i].target) + 1 : 1;
+    char *block = malloc(size), *at = block;
+    for (size_t i = 0; block && i < from->n_mounts; i++) {
+        clean_path(from->mounts[i].target ? from->mounts[i].target : "", at);
+        out[i] = at;
+        at += strlen(at) + 1;
+    }
+    return block;
+}
+
 /* Absolute, below /, without a step upwards, and not where the engine mounts. */
 static bool good_target(const char *path)
 {
@@ -139,24 +173,22 @@ static bool good_target(const char *path)
            strcmp(path + (n > 3 ? n - 3 : 0), "/..") != 0;
 }
 
-static int check_mounts(const struct cay_spec *from, struct cay_error *err)
+static int check_mounts(const struct cay_spec *from, const char *const *targets,
+                        struct cay_error *err)
 {
-    if (from->n_mounts > CAY_MAX_MOUNTS)
-        return cay_fail(err, CAY_E_TOO_LARGE, "%zu mounts are more than %d", from->n_mounts,
-                        CAY_MAX_MOUNTS);
     for (size_t i = 0; i < from->n_mounts; i++) {
         const struct cay_mount *m = &from->mounts[i];
         if (!m->source || m->source[0] != '/' || strlen(m->source) >= CAY_MAX_PATH)
             return cay_fail(err, CAY_E_INVALID, "mount source '%s' is not an absolute path",
                             m->source ? m->source : "");
-        if (!m->target || !good_target(m->target))
+        if (!good_target(targets[i]))
             return cay_fail(
                 err, CAY_E_INVALID,
                 "mount target '%s' is not an absolute path below /, or is in /proc, /sys or /dev",
                 m->target ? m->target : "");
         for (size_t k = 0; k < i; k++)
-            if (strcmp(from->mounts[k].target, m->target) == 0)
-                return cay_fail(err, CAY_E_INVALID, "two mounts at %s", m->target);
+            if (strcmp(targets[k], targets[i]) == 0)
+                return cay_fail(err, CAY_E_INVALID, "two mounts at %s", targets[i]);
     }
     return 0;
 }
@@ -201,7 +233,7 @@ static struct stored with_defaults(const struct cay_spec *from)
         .disk = from->disk,
         .inodes = from->inodes,
         .fds = from->fds ? from->fds : 4096,
-        .output = from->output ? from->output : 8 * MIB,
+        .output = from->output ? from->output : SPEC_DEFAULT_OUTPUT,
         .ttl_ms = from->ttl_ms,
         .idle_ms = from->idle_ms,
         .ephemeral = from->ephemeral,
@@ -226,12 +258,17 @@ int spec_make(const struct cay_spec *from, struct spec *out, struct cay_error *e
     const char *modes[CAY_MAX_MOUNTS + 1] = {0};
     struct wire_field table[CAY_COUNT(fields)];
     struct stored s = with_defaults(from);
+    if (from->n_mounts > CAY_MAX_MOUNTS)
+        return cay_fail(err, CAY_E_TOO_LARGE, "%zu mounts are more than %d", from->n_mounts,
+                        CAY_MAX_MOUNTS);
+    autofree char *block = clean_targets(from, targets);
+    if (!block)
+        return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     if (check_words(&s, err) < 0 || check_numbers(&s, err) < 0 || check_lists(&s, err) < 0 ||
-        check_mounts(from, err) < 0)
+        check_mounts(from, targets, err) < 0)
         return -1;
     for (size_t i = 0; i < from->n_mounts; i++) {
         sources[i] = from->mounts[i].source;
-        targets[i] = from->mounts[i].target;
         modes[i] = mount_modes[from->mounts[i].read_only][from->mounts[i].no_links];
     }
     s.sources = sources;
@@ -353,6 +390,13 @@ void spec_done(struct spec *spec)
 bool spec_disk_in_memory(const struct cay_spec *spec, bool privileged)
 {
     return !privileged || spec->disk <= spec->memory / 2;
+}
+
+uint64_t spec_kept_output(const struct cay_spec *spec)
+{
+    uint64_t most = CAY_KEPT_PROCS * (spec->output ? spec->output : SPEC_DEFAULT_OUTPUT);
+    most += CAY_MAX_LOG;
+    return spec->disk ? CAY_MIN(most, spec->disk) : most;
 }
 
 const char *spec_difference(const struct spec *a, const struct spec *b)

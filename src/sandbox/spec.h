@@ -9,6 +9,7 @@
 #include "base/buf.h"
 
 #define SPEC_DEFAULT_MEMORY (2ULL << 30)
+#define SPEC_DEFAULT_OUTPUT (8ULL << 20)
 
 struct spec {
     struct cay_spec spec; /* borrows from bytes and mounts */
@@ -31,6 +32,9 @@ void spec_done(struct spec *spec);
 /* Whether what it writes is kept in memory, while that leaves room for the processes; else, as
  * root, it gets a file system of its own. */
 bool spec_disk_in_memory(const struct cay_spec *spec, bool privileged);
+/* The most that is kept of the output of all its processes together: some processes' worth, and
+ * never more than it may have on disk. */
+uint64_t spec_kept_output(const struct cay_spec *spec);
 /* The name of the first field that differs, "spec" if this version does not know it; NULL if they
  * are the same. What a keeper may ignore makes no difference. */
 const char *spec_difference(const struct spec *a, const struct spec *b);

@@ -142,7 +142,7 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
         cay_remove_tree_at(cay->sandboxes, id);
     else if (write_lost(cay, id, &status, what) < 0)
         return -1;
-    return cay_remove_tree_at(cay->run, id);
+    return home_remove_run(cay->run, id);
 }
 
 static enum life unknown(const struct cay *cay, const char *id, int eno, struct cay_error *err)
@@ -164,8 +164,28 @@ static enum life ended_or_none(struct cay *cay, const char *id, struct cay_error
     return LIFE_UNKNOWN;
 }
 
-/* Removes whatever has the name of the status file and is no file: no keeper can hold a lock by it.
- * One at a time, so that nobody removes the file that another has made instead. */
+/* Whether it holds nothing but what is in the run directory of a sandbox. */
+static bool holds_ours_only(int dir)
+{
+    static const char *const ours[] = {".", "..", "ctl", "status"};
+    autofd int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    bool only = true;
+    if (!stream)
+        return false;
+    steal_fd(&fd);
+    for (struct dirent *e; only && (e = readdir(stream));) {
+        only = false;
+        for (size_t i = 0; i < CAY_COUNT(ours) && !only; i++)
+            only = strcmp(e->d_name, ours[i]) == 0;
+    }
+    closedir(stream);
+    return only;
+}
+
+/* Removes what has the name of the status file and is no file: no keeper can hold a lock by it. A
+ * directory with something in it stays. One at a time, so that nobody removes the file that another
+ * has made instead. */
 static int clear_status(int dir)
 {
     struct stat st;
@@ -173,12 +193,13 @@ static int clear_status(int dir)
     if (flock(dir, LOCK_EX) < 0)
         return -1;
     if (fstatat(dir, "status", &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
-        result = cay_remove_tree_at(dir, "status");
+        result = unlinkat(dir, "status", S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
     flock(dir, LOCK_UN);
     return result;
 }
 
-/* A run directory whose creator died before it had a status file, or where that is gone. */
+/* A run directory whose creator died before it had a status file, or where that is gone. With
+ * anything else in it, it is not a sandbox, and stays. */
 static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *status_fd,
                             struct cay_error *err)
 {
@@ -190,6 +211,8 @@ static enum life adopt_bare(struct cay *cay, const char *id, int dir, int *statu
     bool young = st.st_ctim.tv_sec + GRACE_S > now.tv_sec && st.st_ctim.tv_sec <= now.tv_sec;
     if (cay->looks || (young && !cay->alone))
         return LIFE_KEPT;
+    if (!holds_ours_only(dir))
+        return ended_or_none(cay, id, err);
     if (clear_status(dir) < 0)
         return unknown(cay, id, errno, err);
     *status_fd = openat(dir, "status", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -303,7 +326,7 @@ int sandbox_sweep_groups(struct cay *cay, const char *id, int *claim, struct cay
 void sandbox_unclaim(struct cay *cay, const char *id, int *claim)
 {
     if (*claim >= 0)
-        cay_remove_tree_at(cay->run, id);
+        home_remove_run(cay->run, id);
     close_fd(claim);
 }
 

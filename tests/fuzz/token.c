@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (size_t i = 0; i < tokens_count(tokens); i++) {
         const struct identity *id = &tokens_at(tokens, i)->identity;
-        FUZZ_REQUIRE(token_name_ok(id->name) && id->scopes && !(id->scopes & ~SCOPE_ALL));
+        FUZZ_REQUIRE(token_check_name(id->name, NULL) == 0 && id->scopes &&
+                     !(id->scopes & ~SCOPE_ALL));
         FUZZ_REQUIRE(!*id->tenant || operator_tenant_ok(id->tenant));
         token_print(tokens_at(tokens, i), &out);
     }

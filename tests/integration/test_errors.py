@@ -12,7 +12,7 @@ from lib.oracle import cgroup_mounts
 
 
 def leftovers(engine):
-    left = [p.name for p in engine.run_dir.iterdir() if p.name != "ids"] if engine.run_dir.exists() else []
+    left = [p.name for p in engine.run_dir.iterdir() if p.name not in ("ids", ".cay")] if engine.run_dir.exists() else []
     left += [f"ids/{p.name}" for p in (engine.run_dir / "ids").iterdir()] if (engine.run_dir / "ids").exists() else []
     if (engine.state / "sandboxes").exists():
         left += [p.name for p in (engine.state / "sandboxes").iterdir()]
@@ -175,7 +175,7 @@ def test_run_directory_longer_than_a_socket_s_name(engine, tmp_path):
     else:
         assert engine.run("exec", done.stdout.strip(), "--", "echo", "up", env=env).stdout == "up\n"
         engine.run("rm", "-f", done.stdout.strip(), env=env, check=True)
-    assert [p for p in (tmp_path / ("x" * 100)).glob("*") if p.name != "ids"] == []
+    assert [p for p in (tmp_path / ("x" * 100)).glob("*") if p.name not in ("ids", ".cay")] == []
 
 
 def test_directory_that_others_may_write(engine, tmp_path):
@@ -222,7 +222,7 @@ def test_full_disk(fresh, which):
         assert done.returncode in (0, 125)
         os.unlink(top / "fill")
         assert fresh.json("ps", "-a", "--json") == []
-        assert [p for p in (fresh.run_dir.iterdir() if fresh.run_dir.exists() else []) if p.name not in ("ids", "fill")] == []
+        assert [p for p in (fresh.run_dir.iterdir() if fresh.run_dir.exists() else []) if p.name not in ("ids", ".cay", "fill")] == []
     finally:
         fresh.clean()
         subprocess.run(["umount", "-l", top], check=True)

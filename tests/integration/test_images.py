@@ -51,6 +51,15 @@ def test_host_image_is_writable_and_the_host_is_not(cay, make):
     assert cay.sh(other, "ls /usr/local/cay-test-file /new 2>/dev/null; ls /usr/bin/env").stdout == "/usr/bin/env\n"
 
 
+def test_a_damaged_skeleton_is_named(fresh):
+    """By what is wrong with the part that will not open, not with one that need not be there."""
+    fresh.run("run", "--", "true", check=True)
+    skeleton, = (fresh.state / "images").glob("host-*")
+    shutil.rmtree(skeleton / "root")
+    (skeleton / "root").write_text("")
+    refused(fresh.run("run", "--", "true"), "root of the host image", "Not a directory")
+
+
 def test_host_image_hides_the_host(cay, box, tmp_path):
     """Files that are on this host for certain are not inside."""
     (tmp_path / "secret").write_text("secret")

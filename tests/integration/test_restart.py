@@ -6,6 +6,7 @@ import http.client
 import os
 import pathlib
 import signal
+import stat
 
 import pytest
 
@@ -18,7 +19,7 @@ LEFT = {
     "before its status file": lambda place: None,
     "before its keeper was told": lambda place: (place / "status").touch(mode=0o600),
     "with a damaged status file": lambda place: (place / "status").write_bytes(b"\0" * 40),
-    "half removed": lambda place: (place / "ctl").touch(),
+    "half removed": lambda place: os.mknod(place / "ctl", stat.S_IFSOCK | 0o600),
 }
 
 

@@ -103,7 +103,7 @@ def user(request, users, programs):
     engine.kind = request.param
     yield engine
     engine.clean()
-    left = [p for p in engine.run_dir.rglob("*") if p.name != "ids"] if engine.run_dir.exists() else []
+    left = [p for p in engine.run_dir.rglob("*") if p.name not in ("ids", ".cay")] if engine.run_dir.exists() else []
     if (engine.state / "sandboxes").exists():
         left += list((engine.state / "sandboxes").iterdir())
     until(lambda: not _processes(engine), 5)

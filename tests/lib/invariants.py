@@ -55,7 +55,7 @@ def views(cay, cgroup):
         "ps": sorted(e["id"] for e in listed if e["state"] in LIVING),
         "keepers": keepers(cay.run_dir),
         "cgroups": groups(cay.run_dir, cgroup),
-        "run directories": _names(cay.run_dir, ("ids",)),
+        "run directories": _names(cay.run_dir, ("ids", ".cay")),
     }
     if os.geteuid() == 0:
         living["links of ids"] = _links(cay.run_dir)

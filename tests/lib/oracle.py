@@ -166,7 +166,7 @@ class Oracle:
         found = set()
         for top in self.dirs:
             for path, names, files in os.walk(top):
-                found.update(os.path.join(path, n) for n in names + files)
+                found.update(os.path.join(path, n) for n in names + files if n != ".cay")
         return found
 
     def _sockets(self):

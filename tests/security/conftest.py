@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from lib.engine import PROG, Engine
 from security import harness
 
 
@@ -77,6 +78,24 @@ def scratch(workshop):
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def rootless(workshop):
+    """An engine of a user without any right."""
+    top = pathlib.Path(tempfile.mkdtemp(dir=workshop))
+    os.chown(top, harness.USER, harness.USER)
+    engine = Engine.__new__(Engine)
+    programs = pathlib.Path(tempfile.mkdtemp(dir=workshop))
+    programs.chmod(0o755)
+    for name in ("cay", "cay-keeper"):
+        shutil.copy(PROG / name, programs / name)
+    engine.top, engine.program = top, str(programs / "cay")
+    engine.state, engine.run_dir = top / "state", top / "run"
+    engine.env = {"PATH": os.environ["PATH"], "HOME": str(top), "LANG": "C.UTF-8", "CAY_LIBEXEC_DIR": str(programs),
+                  "CAY_STATE_DIR": str(engine.state), "CAY_RUN_DIR": str(engine.run_dir)}
+    yield engine
+    harness.as_user(engine, "rm", "-f", *harness.as_user(engine, "ps", "-aq").stdout.split())
 
 
 class Marker:

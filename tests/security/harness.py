@@ -97,6 +97,13 @@ def run_host(argv, timeout=60, **options):
     )
 
 
+USER = 64321  # of nobody: no name, no home, no range of ids
+
+
+def as_user(engine, *args, **options):
+    return engine.run(*args, user=USER, group=USER, extra_groups=[], cwd="/", **options)
+
+
 class Place:
     """Where a probe runs. run(NAME, ARG...) gives a Verdict."""
 

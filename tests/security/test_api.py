@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+from lib import daemon as lib_daemon
+
 HEAD = "Host: localhost\r\n"
 GET = "GET /api/v1/sandboxes HTTP/1.1\r\n"
 PAUSE = "POST /api/v1/sandboxes/x/pause HTTP/1.1\r\n"
@@ -358,6 +360,7 @@ SMUGGLE = {
     "huge chunk": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n{s}",
     "negative chunk": PAUSE + "{h}Transfer-Encoding: chunked\r\n\r\n-1\r\n{s}",
     "two encodings": PAUSE + "{h}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{s}",
+    "old version": PAUSE.replace("1.1", "1.0") + "{h}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{s}",
     "hidden encoding": PAUSE + "{h}Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{{}}{s}",
     "folded": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}X-A: b\r\n Transfer-Encoding: chunked\r\n\r\n{s}",
     "two hosts": "GET /api/v1/sandboxes HTTP/1.1\r\n{h}Host: evil.example\r\n\r\n{s}",
@@ -742,3 +745,61 @@ def test_nothing_fell_over(cayd):
     box = cayd.create()
     assert base64.b64decode(cayd.exec(box, "printf ok", encoding="base64")["stdout"]) == b"ok"
     cayd.remove(box)
+
+
+# -- the audit log
+
+@pytest.mark.attack("reserved-token-name", "engine", "a token that the audit log would take for the engine")
+@pytest.mark.parametrize("name", ["operator", "engine", "unknown", "Engine"])
+def test_reserved_token_names(daemons, name):
+    """Neither made, nor read from the file."""
+    daemon = daemons()
+
+    def add(name):
+        argv = [str(lib_daemon.PROGRAM), "token", "add", name, "--file", str(daemon.tokens_file)]
+        return subprocess.run(argv, env=daemon.env, capture_output=True, text=True, timeout=30)
+
+    done = add(name)
+    assert done.returncode != 0 and "reserved" in done.stderr, done
+    assert add("ordinary").returncode == 0  # the control
+    daemon.stop()
+    daemon.tokens_file.write_text(daemon.tokens_file.read_text().replace("ordinary", name))
+    code, text = daemon.refused()
+    assert code == 125 and "reserved" in text, text
+
+
+def audit_size(daemon):
+    return sum(p.stat().st_size for p in (daemon.state / "audit").glob("audit*.jsonl"))
+
+
+@pytest.mark.attack("audit-flood", "exhaustion", "command lines for sandboxes that do not exist, in the audit log")
+def test_command_lines_that_nobody_runs(daemons):
+    """The log must not grow by what a client makes up: only what is tried on a sandbox is kept in full."""
+    daemon = daemons()
+    token = daemon.token("t", tenant="acme")
+    box = daemon.create(token=token)
+    body = {"argv": ["true", "x" * 4000], "env": {f"NAME{i:0200}": "" for i in range(16)}}
+    for path, done in (("exec", 200), ("processes", 201)):
+        before = audit_size(daemon)
+        assert daemon.post(f"/sandboxes/{box}/{path}", body, token=token).status == done
+        full = audit_size(daemon) - before  # the control
+        assert full > 7000, full
+        before = audit_size(daemon)
+        for _ in range(20):
+            answer = daemon.post(f"/sandboxes/nosuch/{path}", body, token=token)
+            assert answer.status == 404 and answer.code == "not_found", answer
+        assert audit_size(daemon) - before < 20 * 1000, "command lines were written down"
+    refused = daemon.get("/audit?limit=1000").body["entries"][-1]
+    assert (refused["action"], refused["sandbox"], refused["result"]) == ("start", "acme~nosuch", "not_found"), refused
+
+
+@pytest.mark.attack("audit-grows", "exhaustion", "an audit log without an end")
+def test_the_audit_log_has_an_end(daemons):
+    daemon = daemons(audit_size="16K")
+    box = daemon.create()
+    body = {"argv": ["true", *["x" * 4000] * 30]}
+    for _ in range(400):
+        assert daemon.post(f"/sandboxes/{box}/exec", body).status == 200
+    files = list((daemon.state / "audit").glob("audit-*.jsonl"))
+    assert 60 < len(files) <= 66, len(files)
+    assert daemon.cay.run("audit", "--verify").returncode == 0

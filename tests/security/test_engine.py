@@ -376,3 +376,39 @@ def test_configuration_in_an_image_is_only_data(cay, probe_dir, scratch):
     harness.verdict(done).must_win()  # the control: the image itself works
     refused = cay.run("run", "--image", "tricked", "--", "/bin/probe", "fds", cwd=root)
     assert refused.returncode == 125 and "tricked" in refused.stderr
+
+
+# -- without cgroups: what a command starts is known by its warden, and by nothing else
+
+ESCAPE = """
+(setsid sh -c 'sleep 98601; true' &)
+(setsid setsid sleep 98602 &)
+sleep 0.2
+{deed}
+sleep 98603
+"""
+
+
+def sleepers():
+    return [n for n in (98601, 98602, 98603) if harness.find_process(str(n))]
+
+
+@pytest.mark.attack("warden-killed", "engine", "a command that kills what its timeout would kill it by")
+def test_a_command_kills_its_warden(rootless):
+    done = harness.as_user(rootless, "create", "--name", "warden")
+    assert done.returncode == 0, done
+    if harness.as_user(rootless, "exec", "warden", "--", "sh", "-c", "echo $PPID").stdout == "1\n":
+        pytest.skip("this host has cgroups for ordinary users")
+    other = harness.as_user(rootless, "exec", "-d", "warden", "--", "sh", "-c", "(setsid sleep 98604 &) ; sleep 98605").stdout
+    # the control: they are there, and stay as long as the command
+    number = harness.as_user(rootless, "exec", "-d", "warden", "--", "sh", "-c", ESCAPE.format(deed="true")).stdout.strip()
+    harness.wait_for(lambda: len(sleepers()) == 3, 10, "what the command has started")
+    harness.as_user(rootless, "exec", "warden", "--", "sh", "-c", f"kill -9 $(sed -n 's/^PPid:.//p' /proc/{number}/status)")
+    harness.wait_for(lambda: not sleepers(), 10, "all of it to be killed")
+    done = harness.as_user(rootless, "exec", "--timeout", "30s", "warden", "--", "sh", "-c",
+                           ESCAPE.format(deed="kill -9 $PPID"))
+    assert done.returncode == 137, done
+    harness.wait_for(lambda: not sleepers(), 10, "all of it to be killed")
+    # what others have started lives on
+    assert other and harness.find_process("98604") and harness.find_process("98605")
+    harness.as_user(rootless, "rm", "-f", "warden")

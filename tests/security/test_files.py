@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -463,17 +464,70 @@ def test_secret_of_the_host(sandboxes, places, path):
     assert line not in sandboxes().sh(f"cat {path}").stdout
 
 
-@pytest.mark.attack("host-root-only-file", "files", "a file below /usr that only the host's root may read")
-def test_root_only_file_below_usr(box, places):
-    # Hidden from sandboxes that start while it is there; SECURITY.md tells the limits of that.
-    marker = Marker(pathlib.Path("/usr/local/share"))
-    marker.path.chmod(0o600)
-    try:
+@pytest.fixture
+def local_tree():
+    """A directory below /usr/local, and one deep below it."""
+    top = pathlib.Path(tempfile.mkdtemp(prefix="cay-attack-", dir="/usr/local/share"))
+    top.chmod(0o755)
+    deep = top.joinpath(*[f"level{n}" for n in range(20)])
+    deep.mkdir(parents=True)
+    yield top, deep
+    shutil.rmtree(top)
+
+
+@pytest.mark.attack("host-root-only-file", "files", "a file below /usr/local that only the host's root may read")
+@pytest.mark.parametrize("profile", ["default", "strict", "nested"])
+@pytest.mark.parametrize("where", [0, 1], ids=["near", "deep"])
+def test_root_only_file_below_usr_local(box, places, local_tree, where, profile):
+    """There before the sandbox, made later, and made private later: the kernel refuses it in all cases."""
+    early, late, closed = (Marker(local_tree[where]) for _ in range(3))
+    early.path.chmod(0o600)
+    late.path.unlink()
+    sandbox = box("--profile", profile)
+    sandbox.run("read", closed.path, closed.text).must_win()  # the control: what everybody may read is shown
+    late.path.write_text(late.text)
+    for marker in (late, closed):
+        marker.path.chmod(0o600)
+    for marker in (early, late, closed):
         places["host"].run("read", marker.path, marker.text).must_win()
         places["nobody"].run("read", marker.path, marker.text).must_be_refused()
-        box().run("read", marker.path, marker.text).must_be_refused()
-    finally:
-        marker.path.unlink()
+        sandbox.run("read", marker.path, marker.text).must_be_refused()
+        # nor by having it copied into the sandbox's own layer
+        sandbox.sh(f"chmod 644 {marker.path}; chown 0:0 {marker.path}; ln {marker.path} /usr/local/x; "
+                   f"mv {marker.path} /usr/local/y; setfattr -n user.x -v x {marker.path}")
+        for path in (marker.path, "/usr/local/x", "/usr/local/y"):
+            assert marker.text not in sandbox.sh(f"cat {path}").stdout
+
+
+@pytest.mark.attack("host-root-only-directory", "files", "a directory below /usr/local that becomes private")
+def test_root_only_directory_below_usr_local(box, places, local_tree):
+    marker = Marker(local_tree[1])
+    folder = local_tree[0] / "level0"
+    sandbox = box()
+    sandbox.run("read", marker.path, marker.text).must_win()
+    folder.chmod(0o700)
+    other = box()
+    places["nobody"].run("read", marker.path, marker.text).must_be_refused()
+    for one in (sandbox, other):
+        assert one.sh(f"ls {folder}").returncode != 0
+    other.run("read", marker.path, marker.text).must_be_refused()
+
+
+def test_usr_local_can_be_changed(cay, box, local_tree):
+    """As before, but for changes of a host's file in place: a new one takes its place."""
+    top, deep = local_tree
+    (top / "program").write_text("#!/bin/sh\necho of the host\n")
+    (top / "program").chmod(0o755)
+    (deep / "data").write_text("data\n")
+    sandbox = box()
+    assert sandbox.must(f"{top}/program") == "of the host\n"
+    sandbox.must(f"""set -e
+echo x > /usr/local/bin/new; echo x > {top}/new; mkdir -p /usr/local/lib/python3/dist-packages/new; rm {deep}/data
+cp {top}/program /tmp/program; rm {top}/program; sed s/host/sandbox/ /tmp/program > {top}/program
+chmod +x {top}/program; rm -r {top}/level0; mkdir {top}/level0; rmdir {top}/level0""")
+    assert sandbox.must(f"{top}/program") == "of the sandbox\n"
+    assert (deep / "data").exists() and "host" in (top / "program").read_text()
+    assert not os.path.exists("/usr/local/bin/new") and not (top / "new").exists()
 
 
 @pytest.mark.attack("environment-of-the-caller", "files", "the caller's environment inside")

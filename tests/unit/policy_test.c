@@ -254,6 +254,26 @@ TEST(defaults_are_the_engines)
     operator_free(p);
 }
 
+TEST(output_has_a_built_in_ceiling)
+{
+    struct operator_policy *p = parse("[tenant much]\noutput_max = 1T\n"
+                                      "[tenant standard]\noutput_default = 128M\n"
+                                      "[tenant free]\noutput_max = none\n");
+    struct cay_spec spec = {0}, most = {.output = 64 * M}, more = {.output = 64 * M + 1};
+    assert_int_equal(check(p, "t", &spec), 0);
+    assert_int_equal(spec.output, 0);
+    assert_allowed(p, "t", most);
+    assert_refused(p, "t", more, CAY_E_LIMIT, "builtin.output_max");
+    assert_allowed(p, "much", more);
+    assert_allowed(p, "free", more);
+    assert_allowed(p, "", more);
+    assert_int_equal(check(p, "standard", &spec), 0);
+    assert_int_equal(spec.output, 128 * M);
+    spec.output++;
+    assert_refused(p, "standard", spec, CAY_E_LIMIT, "builtin.output_max");
+    operator_free(p);
+}
+
 TEST(totals_make_every_sandbox_count)
 {
     struct operator_policy *p =
@@ -631,6 +651,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(operator_is_exempt_unless_told),
         cmocka_unit_test(ceilings),
         cmocka_unit_test(defaults_are_the_engines),
+        cmocka_unit_test(output_has_a_built_in_ceiling),
         cmocka_unit_test(totals_make_every_sandbox_count),
         cmocka_unit_test(lifetime),
         cmocka_unit_test(images),

@@ -91,7 +91,8 @@ TEST(specs_that_must_be_refused)
     static const struct cay_mount relative = {"data", "/x", false},
                                   up = {"/a", "/x/../../y", false};
     static const struct cay_mount root = {"/a", "/", false},
-                                  same[2] = {{"/a", "/x", false}, {"/b", "/x", false}};
+                                  same[2] = {{"/a", "/x", false}, {"/b", "/./x/", false}},
+                                  engine = {"/a", "//proc/./sys", false};
     const struct {
         struct cay_spec spec;
         enum cay_code code;
@@ -110,6 +111,7 @@ TEST(specs_that_must_be_refused)
         {{.id = "b", .mounts = &up, .n_mounts = 1}, CAY_E_INVALID, "/x/../../y"},
         {{.id = "b", .mounts = &root, .n_mounts = 1}, CAY_E_INVALID, "below /"},
         {{.id = "b", .mounts = same, .n_mounts = 2}, CAY_E_INVALID, "two mounts"},
+        {{.id = "b", .mounts = &engine, .n_mounts = 1}, CAY_E_INVALID, "in /proc"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         autospec struct spec spec = {0};

@@ -111,6 +111,28 @@ TEST(streams_that_change_all_the_time)
     spool_done(&spool);
 }
 
+TEST(memory_for_changes_of_the_stream_is_given_back)
+{
+    struct spool spool;
+    spool_init(&spool, 10 * MAX);
+    for (int i = 0; i < 60000; i++)
+        add(&spool, 1 + i % 2, 1);
+    size_t before = spool_switch_memory(&spool);
+    assert_true(before >= 60000 * sizeof(uint64_t));
+    spool.floor = 30000;
+    spool_shed(&spool, 256);
+    assert_int_equal(spool.start, 30000); /* a follower needs the rest */
+    spool.floor = UINT64_MAX;
+    spool_shed(&spool, 256);
+    assert_true(spool.n_switches <= 256 && spool.start == 60000 - 256);
+    assert_true(spool_switch_memory(&spool) <= 1024 * sizeof(uint64_t));
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    add(&spool, 1, 10);
+    add(&spool, 2, 10);
+    assert_int_equal(read_all(&spool, spool.start), spool.end);
+    spool_done(&spool);
+}
+
 TEST(a_ring_keeps_as_much_as_a_file_with_holes)
 {
     struct spool spool;
@@ -192,6 +214,7 @@ int main(void)
         cmocka_unit_test(streams_are_counted_apart),
         cmocka_unit_test(what_a_follower_needs_is_kept_too),
         cmocka_unit_test(streams_that_change_all_the_time),
+        cmocka_unit_test(memory_for_changes_of_the_stream_is_given_back),
         cmocka_unit_test(a_ring_keeps_as_much_as_a_file_with_holes),
         cmocka_unit_test(missing_bytes_are_an_event),
         cmocka_unit_test(whatever_is_kept_is_no_gap),

@@ -3,6 +3,7 @@
 #include "probe.h"
 
 #include <arpa/inet.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <mqueue.h>
@@ -62,6 +63,38 @@ static int tcp_option(int argc, char **argv)
     if (setsockopt(pair[0], IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != ENOENT)
         return refused("TCP_ULP");
     return won("TCP_ULP reached the kernel");
+}
+
+/* socket-filter NAME: a program of the kernel's that runs for each packet; its memory is the
+ * host's. */
+static int socket_filter(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int option;
+    } options[] = {
+        {"FILTER", SO_ATTACH_FILTER},
+        {"BPF", SO_ATTACH_BPF},
+        {"REUSEPORT_CBPF", SO_ATTACH_REUSEPORT_CBPF},
+        {"REUSEPORT_EBPF", SO_ATTACH_REUSEPORT_EBPF},
+    };
+    struct sock_filter all[] = {{BPF_RET | BPF_K, 0, 0, 0xffff}};
+    struct sock_fprog program = {1, all};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), none = -1, on = 1;
+
+    (void)argc;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0)
+        return untried("socket");
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        int extended = strstr(options[i].name, "BPF") && !strstr(options[i].name, "CBPF");
+
+        if (strcmp(options[i].name, argv[0]) == 0)
+            return judge_reached(setsockopt(fd, SOL_SOCKET, options[i].option,
+                                            extended ? (void *)&none : (void *)&program,
+                                            extended ? sizeof(none) : sizeof(program)),
+                                 argv[0]);
+    }
+    return untried("no such option");
 }
 
 static int fill(const char *host, int port, struct sockaddr_storage *out, socklen_t *size)
@@ -310,6 +343,7 @@ static int queue_make(int argc, char **argv)
 const struct attack socket_attacks[] = {
     {"socket", make_socket, 3},
     {"tcp-option", tcp_option, 1},
+    {"socket-filter", socket_filter, 1},
     {"connect", tcp_connect, 3},
     {"route", route, 1},
     {"datagram", datagram, 3},

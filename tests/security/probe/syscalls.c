@@ -6,6 +6,8 @@
  */
 #include "probe.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -197,6 +199,22 @@ static long sys_seccomp_off(void)
                                                        : 0;
 }
 
+static struct sock_filter allow_all[] = {{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+static struct sock_fprog one_filter = {1, allow_all};
+
+static long sys_filter_by_seccomp(void)
+{
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1
+                                                      : syscall(SYS_seccomp, 1, 0, &one_filter);
+}
+
+static long sys_filter_by_prctl(void)
+{
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0
+               ? -1
+               : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &one_filter, 0, 0);
+}
+
 static const struct {
     const char *name;
     long (*call)(void);
@@ -227,6 +245,8 @@ static const struct {
     {"setuid-unmapped", sys_setuid_unmapped, 0},
     {"capset", sys_capset, 0},
     {"no-new-privs-off", sys_seccomp_off, 0},
+    {"filter-by-seccomp", sys_filter_by_seccomp, 0},
+    {"filter-by-prctl", sys_filter_by_prctl, 0},
 };
 
 static int one_call(void *data)
