@@ -125,6 +125,16 @@ static int forbid_set_id(void)
     return load_filter(filter, n);
 }
 
+static int fail_filter(int eno, struct cay_error *err)
+{
+    /* The kernel's own ENOTSUPP, which has no name out here. */
+    if (eno == 524)
+        return cay_fail(err, CAY_E_LIMIT,
+                        "cannot load the seccomp filter: this host's memory for compiled filters "
+                        "is used up (net.core.bpf_jit_limit)");
+    return cay_fail_errno(err, eno, "cannot load the seccomp filter");
+}
+
 int confine(const struct jail_plan *plan, struct cay_error *err)
 {
     lower_limit(RLIMIT_NOFILE, plan->fds);
@@ -141,6 +151,6 @@ int confine(const struct jail_plan *plan, struct cay_error *err)
         return cay_fail_errno(err, errno, "cannot set no_new_privs");
     if ((plan->no_setid && forbid_set_id() < 0) ||
         load_filter(plan->seccomp, plan->seccomp_size / sizeof(struct sock_filter)) < 0)
-        return cay_fail_errno(err, errno, "cannot load the seccomp filter");
+        return fail_filter(errno, err);
     return 0;
 }

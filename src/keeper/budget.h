@@ -27,9 +27,11 @@ struct budget_host {
     uint64_t used[BUDGET_KINDS], limit[BUDGET_KINDS];
 };
 
-/* By kind, as the enum says: bytes where it does, else how many. */
+/* By kind, as the enum says: bytes where it does, else how many. Locks are counted file by file:
+ * `seen` of `all` files so far. */
 struct budget_held {
     uint64_t of[BUDGET_KINDS];
+    uint64_t seen, all;
 };
 
 /* Kernel memory that one sandbox may hold uncounted. `memory`: its limit, 0 for none. */

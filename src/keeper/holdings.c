@@ -367,11 +367,26 @@ static bool look_at_files(struct holdings *h, const struct thread *thread, uint6
         if (cay_now_us() >= end_us)
             return false;
         look_at_file(h, dir, fd);
+        h->held.seen++;
     }
     return true;
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
+
+static uint64_t all_files(const struct threads *threads)
+{
+    struct thread thread = {0};
+    uint64_t all = 0;
+    for (size_t i = 0; i < threads->n; i++) {
+        thread.before = i ? threads->ids[i - 1] : 0;
+        if (!read_thread(threads->ids[i], &thread) || shares_table(&thread))
+            continue;
+        autofd int dir = open_fds(thread.id, "fd");
+        all += dir < 0 ? 0 : count_fds(dir);
+    }
+    return all;
+}
 
 static void look_at_thread(struct holdings *h, const struct thread *thread,
                            const struct holdings_of *of)
@@ -389,6 +404,8 @@ static bool count(struct holdings *h, const struct holdings_of *of, bool deep, u
     struct thread thread = {0};
     bool done = true;
     find_threads(&threads, of);
+    if (deep && !h->held.all)
+        h->held.all = all_files(&threads);
     for (size_t i = 0; i < threads.n && done; i++) {
         pid_t id = threads.ids[i];
         thread.before = i ? threads.ids[i - 1] : 0;

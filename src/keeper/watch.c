@@ -58,12 +58,12 @@ static bool count(struct keeper *k, unsigned kinds)
                                    .kinds = kinds,
                                    .fds = k->spec.spec.fds,
                                    .own_filters = w->own_filters};
-    struct budget_held held;
     uint64_t now = cay_now_us();
     bool all = holdings_quick(quick, &of, now + QUICK_US);
     bool deep_all = holdings_deep(deep, &of, cay_now_us() + SLICE_US);
+    struct budget_held held = deep->held;
     for (unsigned kind = 0; kind < BUDGET_KINDS; kind++)
-        held.of[kind] = quick->held.of[kind] + deep->held.of[kind];
+        held.of[kind] += quick->held.of[kind];
     bool over =
         budget_over(&held, &w->now, kinds, w->share, k->reason_text, sizeof(k->reason_text));
     if (all)
