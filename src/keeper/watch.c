@@ -36,9 +36,8 @@ static void begin(struct watcher *w, struct keeper *k)
     w->begun = true;
     w->share = budget_share(k->spec.spec.memory, ram);
     w->own_filters = holdings_filters(k->jail.pid);
+    /* The base is nothing: what was taken before this first look is counted once. */
     holdings_limits(&w->now);
-    holdings_host(&w->now);
-    w->base = w->now;
 }
 
 /* Memory that others have given back is not ours to use. */
@@ -90,10 +89,9 @@ static void on_look(struct timer *timer)
         return;
     }
     w->cpu_us = cpu;
-    if (w->begun)
-        holdings_host(&w->now);
-    else
+    if (!w->begun)
         begin(w, k);
+    holdings_host(&w->now);
     lower_base(w);
     unsigned kinds = budget_short(&w->now, &w->base, w->share);
     if (w->counting)

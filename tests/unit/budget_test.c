@@ -34,7 +34,7 @@ TEST(share_of_memory)
     assert_int_equal(budget_share(64 * MIB, 24576 * MIB), 64 * MIB);
     assert_int_equal(budget_share(0, 8192 * MIB), 1024 * MIB);
     assert_int_equal(budget_share(4096 * MIB, 1024 * MIB), 128 * MIB);
-    assert_int_equal(budget_share(4096 * MIB, 0), 64 * MIB);
+    assert_int_equal(budget_share(4096 * MIB, 0), 512 * MIB);
 }
 
 TEST(host_is_short)

@@ -50,7 +50,6 @@ static long take_locks(long wanted)
     return got;
 }
 
-/* The same, in the way that fork passes on: by open file, all of them in flight. */
 static long take_files(long wanted)
 {
     long got = 0;
@@ -79,7 +78,7 @@ static long memory_of(int sock)
 
     return getsockopt(sock, SOL_SOCKET, 55 /* SO_MEMINFO */, figures, &size) < 0
                ? 0
-               : (long)figures[0] + figures[2];
+               : (long)figures[0] + (figures[2] > figures[5] ? figures[2] : figures[5]);
 }
 
 static long take_udp(long wanted)
