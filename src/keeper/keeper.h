@@ -146,6 +146,7 @@ struct watcher {
     int own_filters;
     uint64_t cpu_us, share;
     struct budget_host now, base; /* base: above which growth is worth a count */
+    struct budget_host started;   /* when the count that is being made was begun */
     struct holdings quick, deep;
 };
 

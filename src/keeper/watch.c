@@ -58,6 +58,8 @@ static bool count(struct keeper *k, unsigned kinds)
                                    .fds = k->spec.spec.fds,
                                    .own_filters = w->own_filters};
     uint64_t now = cay_now_us();
+    if (!w->counting)
+        w->started = w->now;
     bool all = holdings_quick(quick, &of, now + QUICK_US);
     bool deep_all = holdings_deep(deep, &of, cay_now_us() + SLICE_US);
     struct budget_held held = deep->held;
@@ -69,7 +71,7 @@ static bool count(struct keeper *k, unsigned kinds)
         *quick = (struct holdings){0};
     if (deep_all) {
         *deep = (struct holdings){0};
-        w->base = w->now; /* what there is now is not this sandbox's */
+        w->base = w->started; /* what there was then is not this sandbox's, or not too much */
     }
     w->counting = !all || !deep_all;
     return over;
