@@ -92,7 +92,7 @@ int cay_fail(struct cay_error *err, enum cay_code code, const char *fmt, ...)
 static const char *text_of(int eno)
 {
     return eno == EMFILE   ? "too many open files (ulimit -n)"
-           : eno == ENFILE ? "too many open files on this host"
+           : eno == ENFILE ? "too many open files on this host (fs.file-max)"
                            : strerror(eno);
 }
 

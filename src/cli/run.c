@@ -184,7 +184,7 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
         if (e->timed_out)
             cli_note("timed out after %llu ms; it and all it started were killed",
                      (unsigned long long)(e->duration_us / 1000));
-        else if (e->oom)
+        else if (e->oom && (!e->reason[0] || strncmp(e->reason, "out of memory", 13) == 0))
             cli_note("%s; it and all it started were killed; %s",
                      e->reason[0] ? e->reason : "out of memory",
                      strstr(e->reason, "files") ? "remove some files, or give it more --memory"

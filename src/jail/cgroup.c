@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 
 /* How long a killed sandbox may take to disappear. */
 #define WAIT_DEAD_MS 2000
@@ -26,7 +27,12 @@
 #define BASE_TRIES 100
 #define CPU_PERIOD_US 100000u
 
-enum value { VALUE_MEMORY, VALUE_PIDS, VALUE_QUOTA, VALUE_QUOTA_PERIOD, VALUE_TEXT };
+/* Socket buffers on hybrid hosts: so many sandboxes may fill theirs before the host's own limits on
+ * them, which are parts of its memory, are felt by others. */
+#define SOCKET_SHARE 256
+#define SOCKET_MIN (32ull << 20)
+
+enum value { VALUE_MEMORY, VALUE_SOCKETS, VALUE_PIDS, VALUE_QUOTA, VALUE_QUOTA_PERIOD, VALUE_TEXT };
 
 struct limit_file {
     enum cgroup_part part;
@@ -46,11 +52,12 @@ static const struct limit_file limits_v2[] = {
     {CGROUP_UNIFIED, "cgroup.max.depth", VALUE_TEXT, "1", VALUE_TEXT, true},
 };
 
-/* memsw counts memory and swap together: the same number means no swap. Its period is 100 ms at
- * birth. */
+/* memsw counts memory and swap together: the same number means no swap. The cpu period is 100 ms at
+ * birth. Socket buffers are no memory here: they have a count of their own. */
 static const struct limit_file limits_hybrid[] = {
     {CGROUP_MEMORY, "memory.limit_in_bytes", VALUE_MEMORY, NULL, VALUE_MEMORY, false},
     {CGROUP_MEMORY, "memory.memsw.limit_in_bytes", VALUE_MEMORY, NULL, VALUE_MEMORY, true},
+    {CGROUP_MEMORY, CGROUP_SOCKETS, VALUE_SOCKETS, NULL, VALUE_SOCKETS, true},
     {CGROUP_PIDS, "pids.max", VALUE_PIDS, NULL, VALUE_PIDS, false},
     {CGROUP_CPU, "cpu.cfs_quota_us", VALUE_QUOTA, NULL, VALUE_QUOTA, false},
 };
@@ -65,10 +72,21 @@ static bool limit_set(const struct cgroup_limits *limits, enum value what)
     case VALUE_QUOTA:
     case VALUE_QUOTA_PERIOD:
         return limits->cpus_milli;
+    case VALUE_SOCKETS:
     case VALUE_TEXT:
         return true;
     }
     return false;
+}
+
+static uint64_t socket_limit(const struct cgroup_limits *limits)
+{
+    struct sysinfo host;
+    if (sysinfo(&host) < 0)
+        return SOCKET_MIN;
+    uint64_t share = (uint64_t)host.totalram * host.mem_unit / SOCKET_SHARE;
+    share = CAY_MAX(share, SOCKET_MIN);
+    return limits->memory ? CAY_MIN(share, limits->memory) : share;
 }
 
 static void limit_text(const struct cgroup_limits *limits, const struct limit_file *file,
@@ -80,6 +98,9 @@ static void limit_text(const struct cgroup_limits *limits, const struct limit_fi
     switch (file->value) {
     case VALUE_MEMORY:
         snprintf(out, 48, "%llu", (unsigned long long)limits->memory);
+        break;
+    case VALUE_SOCKETS:
+        snprintf(out, 48, "%llu", (unsigned long long)socket_limit(limits));
         break;
     case VALUE_PIDS:
         snprintf(out, 48, "%llu", (unsigned long long)limits->pids);

@@ -134,6 +134,9 @@ bool cgroup_exec_empty(struct cgroup *cg, const char *name);
 /* CPU time of the exec's whole tree, also of processes that nobody reaped yet. */
 int cgroup_exec_cpu(struct cgroup *cg, const char *name, uint64_t *us);
 
+/* Calls `each` for every thread that we can see; non-zero ends the walk, and is returned. */
+int cgroup_each_thread(const struct cgroup *cg, int (*each)(pid_t thread, void *data), void *data);
+
 int cgroup_kill(struct cgroup *cg);
 int cgroup_signal(struct cgroup *cg, int sig); /* every process, in execs or not, init too */
 /* Returns when all are frozen; ETIMEDOUT after a second, and then they freeze when they can. */
@@ -145,6 +148,7 @@ int cgroup_stats(const struct cgroup *cg, struct cay_stats *out);
 /* Processes killed for memory: of init and its workers; of an exec. */
 uint64_t cgroup_oom_kills(const struct cgroup *cg);
 uint64_t cgroup_exec_oom_kills(const struct cgroup *cg, const char *name);
+uint64_t cgroup_cpu(const struct cgroup *cg);    /* microseconds of all of it, 0 if unknown */
 uint64_t cgroup_memory(const struct cgroup *cg); /* used now, 0 if unknown */
 uint64_t cgroup_shmem(const struct cgroup *cg);  /* of that: files in memory, and shared memory */
 /*

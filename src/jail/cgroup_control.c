@@ -17,6 +17,8 @@
 
 /* How long a frozen sandbox may take to stand still. */
 #define WAIT_FROZEN_MS 1000
+/* Groups of commands, and what a rootless sandbox may have made below them. */
+#define MAX_DEPTH 4
 
 /*
  * Lets the sandbox's root put processes into the group. Rootless we cannot give files away; opening
@@ -217,6 +219,37 @@ int cgroup_signal(struct cgroup *cg, int sig)
     int below = cgroup_each_child(dir, signal_child, &sig);
     int here = signal_group(dir, "cgroup.procs", sig);
     return below < 0 || here < 0 ? -1 : 0;
+}
+
+struct walk {
+    int (*each)(pid_t pid, void *data);
+    void *data;
+    int result, depth;
+};
+
+static int walk_threads(int parent, const char *name, void *data)
+{
+    struct walk *walk = data;
+    autofd int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    FILE *procs = dir < 0 || walk->result ? NULL : open_procs(dir, "cgroup.threads");
+    for (pid_t pid; procs && !walk->result && (pid = next_pid(procs));)
+        walk->result = walk->each(pid, walk->data);
+    if (procs)
+        fclose(procs);
+    if (dir >= 0 && !walk->result && walk->depth < MAX_DEPTH) {
+        walk->depth++;
+        (void)cgroup_each_child(dir, walk_threads, walk);
+        walk->depth--;
+    }
+    return 0;
+}
+
+int cgroup_each_thread(const struct cgroup *cg, int (*each)(pid_t pid, void *data), void *data)
+{
+    struct walk walk = {.each = each, .data = data};
+    if (exec_ok(cg, NULL))
+        (void)walk_threads(cg->dir[CGROUP_UNIFIED], ".", &walk);
+    return walk.result;
 }
 
 /* Before Linux 5.14 there is no cgroup.kill: freeze so that nothing forks, then one by one. */

@@ -28,18 +28,34 @@ int cgroup_exec_oom_group(int dir, const char *name)
     return cay_write_file_at(dir, path, "1");
 }
 
+/* Socket buffers are counted for those groups only that were given a limit: here none, for that of
+ * the sandbox's own group holds for all below it. */
+static int make_memory(int memory, const char *name)
+{
+    char path[PATH_SIZE];
+    if (mkdirat(memory, name, 0755) < 0)
+        return -1;
+    snprintf(path, sizeof(path), "%s/%s", name, CGROUP_SOCKETS);
+    if (cay_write_file_at(memory, path, "-1") == 0 || errno == ENOENT)
+        return 0;
+    int saved = errno;
+    unlinkat(memory, name, AT_REMOVEDIR);
+    errno = saved;
+    return -1;
+}
+
 int cgroup_exec_create(struct cgroup *cg, const char *name)
 {
     char path[PATH_SIZE];
     if (!exec_ok(cg, name))
         return -1;
-    int dir = cg->dir[CGROUP_UNIFIED], memory = cg->dir[CGROUP_MEMORY];
+    int dir = cg->dir[CGROUP_UNIFIED];
     if (mkdirat(dir, name, 0755) < 0)
         return -1;
     snprintf(path, sizeof(path), "%s/cgroup.procs", name);
     int made = cgroup_give_procs(cg, dir, path);
     if (made == 0 && cg->kind == CGROUP_HYBRID)
-        made = mkdirat(memory, name, 0755);
+        made = make_memory(cg->dir[CGROUP_MEMORY], name);
     /* Rootless it comes when memory is given on: cgroup_entered. */
     else if (made == 0 && cg->move < 0)
         made = cgroup_exec_oom_group(dir, name);

@@ -7,6 +7,9 @@
 
 #include "jail/cgroup.h"
 
+/* v1: the limit on socket buffers, of TCP and of every protocol that counts as it does. */
+#define CGROUP_SOCKETS "memory.kmem.tcp.limit_in_bytes"
+
 /* A file name of ours: [A-Za-z0-9_~-][A-Za-z0-9._~-]*, shorter than CAY_MAX_ID + 16. */
 bool cgroup_name_ok(const char *name);
 /* NULL if $CAY_CGROUP is not a name. */

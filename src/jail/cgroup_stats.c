@@ -173,6 +173,11 @@ uint64_t cgroup_memory(const struct cgroup *cg)
     return read_one(cg, FIELD(memory));
 }
 
+uint64_t cgroup_cpu(const struct cgroup *cg)
+{
+    return read_one(cg, FIELD(cpu_us));
+}
+
 int cgroup_exec_cpu(struct cgroup *cg, const char *name, uint64_t *us)
 {
     char path[CAY_MAX_ID + 16], text[4096];

@@ -391,6 +391,11 @@ static const struct {
     {"loop devices", check_loop, false},
     {"landlock", check_landlock, false},
     {"kvm", check_kvm, false},
+    {"uncounted memory", probe_uncounted, false},
+    {"open files", probe_files, false},
+    {"terminals", probe_terminals, false},
+    {"processes", probe_processes, false},
+    {"compiled filters", probe_filters, false},
     {"capacity", check_capacity, false},
 };
 

@@ -39,4 +39,7 @@ long long probe_number(const char *path);
 /* Each of these runs in a child of its own. */
 probe_check probe_user_namespace, probe_overlay, probe_tmpfs_xattr, probe_idmap, probe_seccomp;
 
+/* probe_budget.c: what ten sandboxes could take from all of the host. */
+probe_check probe_uncounted, probe_files, probe_terminals, probe_processes, probe_filters;
+
 #endif

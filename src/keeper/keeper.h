@@ -10,6 +10,9 @@
  *   proc.c    processes: start, exit, kill
  *   group.c   their cgroups
  *   oom.c     the one that ran out of memory
+ *   watch.c   whether the sandbox takes what no control group counts:
+ *   budget.c  how much is too much, and
+ *   holdings.c  how much it is
  *   lease.c   starts that can be repeated, and the end of what nobody stays with
  *   why.c     why they did not end by themselves
  *   stdio.c   what goes into and comes out of them
@@ -23,6 +26,7 @@
 
 #include "base/loop.h"
 #include "jail/jail.h"
+#include "keeper/holdings.h"
 #include "keeper/spool.h"
 #include "sandbox/home.h"
 #include "sandbox/spec.h"
@@ -134,6 +138,19 @@ enum phase {
     PHASE_OVER,     /* all is gone; callers still take what is theirs */
 };
 
+/* watch.c */
+struct watcher {
+    struct timer timer;
+    bool begun;     /* the rest is valid */
+    bool counting;  /* a count is not done yet, */
+    unsigned kinds; /* of these */
+    int own_filters;
+    uint64_t cpu_us, share;
+    struct budget_host now, base; /* base: above which growth is worth a count */
+    struct budget_host started;   /* when the count that is being made was begun */
+    struct holdings quick, deep;
+};
+
 struct keeper {
     struct loop loop;
     struct cay cay;
@@ -180,6 +197,7 @@ struct keeper {
         link_timer;
     struct timer oom_timer, home_timer;
     int retries;
+    struct watcher watcher;
 
     struct chan init;
     int link_errors; /* in a row, of reading from it */
@@ -276,6 +294,10 @@ void oom_watch(struct keeper *k);
 bool oom_took_init(struct keeper *k); /* init is dead: was it that? */
 void oom_mark(struct proc *proc);     /* if its group was hit: all of it dies */
 void oom_exited(struct proc *proc);   /* init said how; this may know better */
+
+/* watch.c */
+void watch_start(struct keeper *k); /* something runs */
+void watch_stop(struct keeper *k);  /* nothing will, until watch_start */
 
 /* stdio.c */
 void stdio_init(struct proc *proc);

@@ -231,6 +231,7 @@ static void kill_all(struct keeper *k)
 {
     timer_clear(&k->loop, &k->ttl_timer);
     timer_clear(&k->loop, &k->idle_timer);
+    watch_stop(k);
     k->phase = PHASE_KILLING;
     timer_clear(&k->loop, &k->grace_timer);
     cgroup_kill(&k->cgroup); /* where there are none, the death of init takes all others along */
@@ -395,6 +396,7 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
     }
     k->state = wanted;
     lease_pause(k, paused);
+    paused ? watch_stop(k) : watch_start(k);
     uint64_t now = cay_now_us();
     for (struct proc *p = k->procs; p && !paused; p = p->next)
         proc_resumed(p, now - k->paused_us);

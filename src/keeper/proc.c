@@ -251,6 +251,7 @@ void proc_started(struct proc *proc, pid_t pid, int master)
     if (proc->awaited == 0)
         flow_await(proc, 0, CAY_HOLD_MS);
     lease_started(proc);
+    watch_start(k);
     life_dirty(k);
 }
 

@@ -23,7 +23,9 @@ void why_ended(struct proc *proc)
     if (proc->timed_out)
         proc->why = WHY_TIMEOUT;
     else if (proc->oom)
-        proc->why = proc->oom_text[0] ? proc->oom_text : WHY_OOM;
+        proc->why = proc->oom_text[0]           ? proc->oom_text
+                    : k->state == CAY_STATE_OOM ? k->reason
+                                                : WHY_OOM;
     else if (!proc->why && k->phase != PHASE_UP && proc->exit_code != 0)
         proc->why = k->why ? k->why : k->reason;
 }

@@ -9,7 +9,8 @@
 #include <time.h>
 
 static const struct attack *const tables[] = {
-    process_attacks, syscall_attacks, socket_attacks, namespace_attacks, hog_attacks, file_attacks,
+    process_attacks, syscall_attacks, socket_attacks, namespace_attacks,
+    hog_attacks,     file_attacks,    hoard_attacks,
 };
 
 int won(const char *format, ...)

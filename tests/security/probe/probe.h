@@ -38,6 +38,7 @@ extern const struct attack socket_attacks[];
 extern const struct attack namespace_attacks[];
 extern const struct attack hog_attacks[];
 extern const struct attack file_attacks[];
+extern const struct attack hoard_attacks[];
 
 enum { WON = 0, REFUSED = 1, UNTRIED = 2 };
 
