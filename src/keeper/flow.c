@@ -167,7 +167,7 @@ static void store(struct keeper *k, struct spool *spool, const struct proc *of, 
 {
     uint64_t before = spool_size(spool);
     spool->floor = flow_floor(k, of);
-    spool_append(spool, k->cay.sandboxes, stream, bytes, size);
+    spool_append(spool, k->spools, stream, bytes, size);
     k->kept += spool_size(spool) - before;
 }
 
