@@ -17,7 +17,7 @@ static const struct set keeper_sets[] = {
     /* records, log, spools, control groups */
     {"read write readv writev pread64 pwrite64 close open openat lseek fstat stat lstat newfstatat "
      "statx fstatfs fcntl dup ftruncate fallocate fsync fdatasync fchown fchmod getdents64 access "
-     "faccessat faccessat2 getxattr mkdirat unlink unlinkat rmdir rename renameat renameat2",
+     "faccessat faccessat2 mkdirat unlink unlinkat rmdir rename renameat renameat2",
      EVERY(OK)},
     /* callers and init */
     {"sendmsg recvmsg recvfrom accept4 shutdown getsockopt pipe2 pipe poll ppoll epoll_ctl "

@@ -52,6 +52,16 @@ int rights_builder(const struct keeper *k, bool helpers, struct cay_error *err)
 static const uint64_t serving =
     SHED_CAP(CAP_KILL) | SHED_CAP(CAP_CHOWN) | SHED_CAP(CAP_SYS_RESOURCE);
 
+/* The group of all sandboxes lies in a directory that nobody may write, and goes with the last of
+ * them. Landlock says what can be overridden. */
+static uint64_t serving_with(const struct cgroup *cg)
+{
+    bool ours = false;
+    for (int part = 0; part < CGROUP_PARTS; part++)
+        ours |= cg->ours[part];
+    return serving | (ours ? SHED_CAP(CAP_DAC_OVERRIDE) : 0);
+}
+
 #define OWN (SHED_READ | SHED_WRITE | SHED_MAKE | SHED_REMOVE_FILE | SHED_REMOVE_DIR)
 /* Of each part: the sandbox's group, what it is in, and what that is in (it goes with the last
  * sandbox). */
@@ -98,7 +108,8 @@ static void reach_groups(struct reach *reach, const struct cgroup *cg)
             continue;
         reach_add(reach, cg->dir[part], OWN);
         reach_add(reach, cg->base[part], SHED_REMOVE_DIR);
-        reach_open(reach, cg->base[part], "..", SHED_REMOVE_DIR);
+        if (cg->ours[part])
+            reach_open(reach, cg->base[part], "..", SHED_REMOVE_DIR);
     }
 }
 
@@ -123,19 +134,20 @@ static int confine_paths(const struct keeper *k)
     return result < 0 && errno != ENOTSUP ? -1 : 0;
 }
 
-static int drop_server(const struct keeper *k)
+static int drop_server(struct keeper *k)
 {
     size_t size = (size_t)(cay_seccomp_keeper_end - cay_seccomp_keeper);
+    cgroup_learn(&k->cgroup);
     /* Rootless this may be the first time; Landlock and the filter want it. */
     if (shed_new_privs() < 0 || confine_paths(k) < 0)
         return -1;
-    if (k->cay.privileged && (shed_bounding(0) < 0 || shed_caps(serving) < 0))
+    if (k->cay.privileged && (shed_bounding(0) < 0 || shed_caps(serving_with(&k->cgroup)) < 0))
         return -1;
     return shed_calls((const struct sock_filter *)cay_seccomp_keeper,
                       size / sizeof(struct sock_filter));
 }
 
-int rights_server(const struct keeper *k, struct cay_error *err)
+int rights_server(struct keeper *k, struct cay_error *err)
 {
     return drop_server(k) == 0 ? 0
                                : cay_fail_errno(err, errno, "the keeper cannot give up its rights");

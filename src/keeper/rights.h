@@ -26,6 +26,6 @@
 /* `helpers`: set-uid programs are still to be run. */
 int rights_builder(const struct keeper *k, bool helpers, struct cay_error *err);
 /* Not for a parked one. One that cannot give them up has to end. */
-int rights_server(const struct keeper *k, struct cay_error *err);
+int rights_server(struct keeper *k, struct cay_error *err);
 
 #endif

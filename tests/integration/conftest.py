@@ -18,7 +18,7 @@ from lib.engine import PROG, Engine
 from lib.oracle import Oracle, cgroup_mounts
 
 # What an engine keeps when its last sandbox is gone: directories, and the skeletons of the host image.
-KEPT = ("images", "sandboxes", "ids")
+KEPT = ("images", "sandboxes", "spools", "ids")
 
 
 def _start(prefix):
