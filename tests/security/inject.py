@@ -27,7 +27,7 @@ CALLS = {
     "read": 0, "write": 1, "close": 3, "mmap": 9, "mprotect": 10, "socket": 41, "socketpair": 53, "clone": 56,
     "execve": 59, "kill": 62, "link": 86, "symlink": 88, "chmod": 90, "chown": 92, "ptrace": 101, "setuid": 105,
     "mount": 165, "prctl": 157, "capset": 126, "openat": 257, "mkdirat": 258, "unlinkat": 263, "fchmodat": 268,
-    "unshare": 272, "fchownat": 260, "prlimit64": 302, "open_by_handle_at": 304, "init_module": 175, "setns": 308,
+    "unshare": 272, "fchownat": 260, "prlimit64": 302, "open_by_handle_at": 304, "settimeofday": 164, "setns": 308,
     "process_vm_readv": 310, "memfd_create": 319, "bpf": 321, "io_uring_setup": 425, "pidfd_send_signal": 424,
     "pidfd_open": 434, "fchown": 93, "setxattr": 188, "connect": 42, "open_tree": 428, "renameat": 264,
 }

@@ -7,6 +7,7 @@ the same user without any of this, made to do the same.
 """
 
 import ctypes
+import errno
 import os
 import pathlib
 import signal
@@ -228,3 +229,45 @@ def test_rootless(workshop):
     finally:
         engine.clean()
         engine.close()
+
+
+# ---- the daemon
+
+IN_DAEMON = {
+    "clock": lambda call: call("settimeofday", 1, 1),
+    "bpf": lambda call: call("bpf", 0, 0, 0),
+    "by-handle": lambda call: call("open_by_handle_at", AT_FDCWD, 0, 0),
+    "io-uring": lambda call: call("io_uring_setup", 1, 0),
+}
+
+
+@pytest.mark.attack("takeover-daemon", "engine", "a daemon that was taken over changes the kernel")
+@pytest.mark.parametrize("name", IN_DAEMON)
+def test_daemon(cayd, name):
+    free = subprocess.Popen(["sleep", "1000"])
+    try:
+        harness.wait_for(lambda: harness.status(free.pid, "State")[0] == "S", 10, "sleep")
+        with inject.Taken(free.pid) as call:
+            # wrong arguments on purpose: the kernel looked at them
+            assert IN_DAEMON[name](call) in (-errno.EFAULT, -errno.EINVAL, -errno.EBADF)
+    finally:
+        free.kill()
+        free.wait()
+    with inject.Taken(cayd.pid) as call:
+        assert IN_DAEMON[name](call) == -errno.EPERM
+
+
+def test_status_of_a_daemon(cayd):
+    """Its bounding set, which its keepers inherit, and one filter, however often it was upgraded."""
+    never = {"SYS_MODULE": 16, "SYS_RAWIO": 17, "SYS_TIME": 25, "SYS_BOOT": 22, "SYSLOG": 34, "NET_RAW": 13, "BPF": 39}
+    bounding = int(harness.status(cayd.pid, "CapBnd")[0], 16)
+    assert not [name for name, bit in never.items() if bounding >> bit & 1]
+    assert harness.status(cayd.pid, "NoNewPrivs") == ["1"]
+    assert harness.status(cayd.pid, "Seccomp_filters") == ["1"]
+
+
+def test_an_upgrade_stacks_no_filters(daemons):
+    daemon = daemons()
+    for _ in range(2):
+        daemon.upgrade()
+    assert harness.status(daemon.pid, "Seccomp_filters") == ["1"]
