@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seccomp-gen PROFILE OUTPUT: writes the BPF program of one profile, an array of struct sock_filter
- * for the machine that this runs on. Run by the build; the keeper embeds the result, and sandboxes
- * only load it.
+ * seccomp-gen PROFILE OUTPUT: writes the BPF program of one profile, or that of the keeper itself,
+ * an array of struct sock_filter for the machine that this runs on. Run by the build; the keeper
+ * embeds the result, and sandboxes only load it.
  *
  * libseccomp knows the numbers. The program itself is made here, because its rules cannot say "and
  * any other protocol gets this error", and because calls with the same answer are mostly
@@ -13,6 +13,7 @@
  *
  * x32 calls are numbers above all of ours and get ENOSYS. So does -1, which a tracer leaves behind.
  */
+#include "seccomp-keeper.h"
 #include "seccomp-table.h"
 
 #include <linux/audit.h>
@@ -33,13 +34,40 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX_CALLS 1024
-#define UNKNOWN NO(ENOSYS)
 #define ABSENT (-1000000)
 
 /* One number, while the table is read; then one range of numbers with the same leaf. */
 struct call {
     uint32_t action;
     int checked; /* has rows in checks[] */
+};
+
+/* What one program is made from. */
+struct source {
+    const char *name;
+    enum profile column;
+    uint32_t unknown; /* what a call gets that no table names */
+    const struct set *sets;
+    size_t n_sets;
+    const struct check *checks;
+    size_t n_checks;
+};
+
+#define SANDBOX(name, column)                                              \
+    {                                                                      \
+        name, column, NO(ENOSYS), sets, COUNT(sets), checks, COUNT(checks) \
+    }
+#define KEEPER                                                                       \
+    {                                                                                \
+        "keeper", STRICT, NO(EPERM), keeper_sets, COUNT(keeper_sets), keeper_checks, \
+            COUNT(keeper_checks)                                                     \
+    }
+
+static const struct source sources[] = {
+    SANDBOX("strict", STRICT),
+    SANDBOX("default", DEFAULT),
+    SANDBOX("nested", NESTED),
+    KEEPER,
 };
 
 struct range {
@@ -77,7 +105,7 @@ static int number_of(const char *name)
     return ABSENT;
 }
 
-static void read_set(struct call *calls, const char *names, uint32_t action)
+static void read_set(struct call *calls, const char *names, uint32_t action, uint32_t unknown)
 {
     char name[64];
     int used;
@@ -85,7 +113,7 @@ static void read_set(struct call *calls, const char *names, uint32_t action)
         int number = number_of(name);
         if (number == ABSENT)
             continue;
-        if (number >= MAX_CALLS || calls[number].action != UNKNOWN) {
+        if (number >= MAX_CALLS || calls[number].action != unknown) {
             fprintf(stderr, "seccomp-gen: %s (%d) is named twice or beyond the table\n", name,
                     number);
             exit(1);
@@ -94,14 +122,15 @@ static void read_set(struct call *calls, const char *names, uint32_t action)
     }
 }
 
-static void read_tables(struct call *calls, enum profile profile)
+static void read_tables(struct call *calls, const struct source *source)
 {
     for (size_t i = 0; i < MAX_CALLS; i++)
-        calls[i] = (struct call){.action = UNKNOWN};
-    for (size_t i = 0; i < COUNT(sets); i++)
-        read_set(calls, sets[i].names, sets[i].action[profile]);
-    for (size_t i = 0; i < COUNT(checks); i++) {
-        int number = number_of(checks[i].name);
+        calls[i] = (struct call){.action = source->unknown};
+    for (size_t i = 0; i < source->n_sets; i++)
+        read_set(calls, source->sets[i].names, source->sets[i].action[source->column],
+                 source->unknown);
+    for (size_t i = 0; i < source->n_checks; i++) {
+        int number = number_of(source->checks[i].name);
         if (number != ABSENT)
             calls[number].checked = number + 1;
     }
@@ -140,53 +169,54 @@ static void emit_check(struct program *p, const struct check *check, uint32_t ac
         p->code[fails[i]].jf = (uint8_t)(p->size - fails[i] - 1);
 }
 
-static void emit_leaf(struct program *p, const struct call *call, enum profile profile)
+static void emit_leaf(struct program *p, const struct call *call, const struct source *source)
 {
-    for (size_t i = 0; call->checked && i < COUNT(checks); i++)
-        if (number_of(checks[i].name) == call->checked - 1)
-            emit_check(p, &checks[i], checks[i].action[profile]);
+    const struct check *rows = source->checks;
+    for (size_t i = 0; call->checked && i < source->n_checks; i++)
+        if (number_of(rows[i].name) == call->checked - 1)
+            emit_check(p, &rows[i], rows[i].action[source->column]);
     emit(p, BPF_RET | BPF_K, call->action, 0, 0);
 }
 
 /* The number is in the accumulator until a leaf loads an argument. */
-static void emit_tree(struct program *p, const struct range *ranges, size_t n, enum profile profile)
+static void emit_tree(struct program *p, const struct range *ranges, size_t n,
+                      const struct source *source)
 {
     if (n == 1) {
-        emit_leaf(p, &ranges[0].call, profile);
+        emit_leaf(p, &ranges[0].call, source);
         return;
     }
     size_t middle = n / 2, jump = p->size;
     emit(p, BPF_JMP | BPF_JGE | BPF_K, ranges[middle].first, 0, 1);
     emit(p, BPF_JMP | BPF_JA, 0, 0, 0);
-    emit_tree(p, ranges, middle, profile);
+    emit_tree(p, ranges, middle, source);
     p->code[jump + 1].k = (uint32_t)(p->size - jump - 2);
-    emit_tree(p, ranges + middle, n - middle, profile);
+    emit_tree(p, ranges + middle, n - middle, source);
 }
 
-static void make_program(struct program *p, enum profile profile)
+static void make_program(struct program *p, const struct source *source)
 {
     static struct call calls[MAX_CALLS];
     static struct range ranges[MAX_CALLS];
-    read_tables(calls, profile);
+    read_tables(calls, source);
     emit(p, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, NATIVE, 1, 0);
     emit(p, BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
     emit(p, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
-    emit_tree(p, ranges, find_ranges(calls, ranges), profile);
+    emit_tree(p, ranges, find_ranges(calls, ranges), source);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const names[PROFILES] = {"strict", "default", "nested"};
     static struct program program;
     if (argc != 3) {
-        fprintf(stderr, "usage: seccomp-gen strict|default|nested OUTPUT\n");
+        fprintf(stderr, "usage: seccomp-gen strict|default|nested|keeper OUTPUT\n");
         return 1;
     }
-    for (int profile = 0; profile < PROFILES; profile++) {
-        if (strcmp(argv[1], names[profile]) != 0)
+    for (size_t i = 0; i < COUNT(sources); i++) {
+        if (strcmp(argv[1], sources[i].name) != 0)
             continue;
-        make_program(&program, (enum profile)profile);
+        make_program(&program, &sources[i]);
         FILE *out = fopen(argv[2], "wbe");
         if (!out ||
             fwrite(program.code, sizeof(program.code[0]), program.size, out) != program.size ||

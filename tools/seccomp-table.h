@@ -167,10 +167,12 @@ static const char refused[] =
     "set_mempolicy "
     "set_mempolicy_home_node migrate_pages move_pages uselib sysfs personality";
 
-static const struct {
+struct set {
     const char *names;
     uint32_t action[PROFILES];
-} sets[] = {
+};
+
+static const struct set sets[] = {
     {everyday, EVERY(OK)},
     {debugging, {NO(EPERM), OK, OK}},
     {nesting, {NO(EPERM), NO(EPERM), OK}},

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/opt.h"
 #include "base/util.h"
+#include "daemon/drop.h"
 #include "daemon/jobs.h"
 #include "daemon/journal.h"
 #include "daemon/log.h"
@@ -407,7 +408,7 @@ static int run(const struct options *o, char **argv, struct cay_error *err)
     block_signals(&set);
     find_program(argv[0]);
     raise_files();
-    if (cay_open(NULL, &d->cay, err) < 0)
+    if (drop_rights(err) < 0 || cay_open(NULL, &d->cay, err) < 0)
         return -1;
     struct cay looker = *d->cay; /* borrows its directories */
     looker.looks = true;

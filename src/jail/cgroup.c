@@ -371,6 +371,13 @@ int cgroup_enter_self(const struct cgroup *cg)
     return cgroup_enter_tasks(tasks, cgroup_tasks(cg, tasks));
 }
 
+void cgroup_learn(struct cgroup *cg)
+{
+    for (int part = 0; cg->kind != CGROUP_NONE && part < CGROUP_PARTS; part++)
+        cg->ours[part] = cg->base[part] >= 0 && cgroup_host_ours(cg->base[part]);
+    cg->learned = true;
+}
+
 void cgroup_done(struct cgroup *cg)
 {
     if (cg->kind == CGROUP_NONE)
@@ -419,7 +426,8 @@ static int remove_parts(struct cgroup *cg)
     /* That of cpu stays, empty: to make it again for each sandbox that is alone costs a tenth of
      * its start. */
     for (int part = 0; !failed && part < CGROUP_PARTS; part++)
-        if (cg->base[part] >= 0 && part != CGROUP_CPU)
+        if (cg->base[part] >= 0 && part != CGROUP_CPU &&
+            (cg->learned ? cg->ours[part] : cgroup_host_ours(cg->base[part])))
             cgroup_host_release(cg->base[part]);
     errno = failed;
     return failed ? -1 : 0;

@@ -66,6 +66,8 @@ struct cgroup {
     int leaf;                /* v2: <id>/init, O_PATH */
     int space;               /* v2 as root: init's cgroup namespace, until cgroup_entered */
     int move;                /* v2 rootless: `cgroup.procs` of the leaf, until cgroup_entered */
+    bool ours[CGROUP_PARTS]; /* cgroup_learn: cay made BASE, and it goes with its last group */
+    bool learned;
 };
 
 /*
@@ -113,6 +115,8 @@ int cgroup_settle_self(const struct cgroup *cg);
 /* In the parent, once the child has settled: closes what only the child needs, and completes what
  * could not be done before. */
 int cgroup_entered(struct cgroup *cg, struct cay_error *err);
+/* What cgroup_remove must know and a keeper that has given up its rights cannot find out. */
+void cgroup_learn(struct cgroup *cg);
 
 /* One group for each exec; `name` is a file name. It can be used again when it is empty. */
 int cgroup_exec_create(struct cgroup *cg, const char *name);

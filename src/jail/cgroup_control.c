@@ -29,9 +29,13 @@ int cgroup_give_procs(const struct cgroup *cg, int dir, const char *path)
 {
     if (cg->owner == geteuid())
         return 0;
-    if (fchownat(dir, path, cg->owner, cg->group, 0) == 0)
+    /* By descriptor: a keeper at work has no call left that changes owners by name. */
+    autofd int procs = openat(dir, path, O_RDONLY | O_CLOEXEC);
+    if (procs < 0)
+        return -1;
+    if (fchown(procs, cg->owner, cg->group) == 0)
         return 0;
-    return errno == EPERM ? fchmodat(dir, path, 0666, 0) : -1;
+    return errno == EPERM ? fchmod(procs, 0666) : -1;
 }
 
 /* "<exec>/<file>" or, without an exec, "<file>". */

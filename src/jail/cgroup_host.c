@@ -314,12 +314,15 @@ int cgroup_host_base(const struct cgroup_host *host, enum cgroup_part part, bool
     return fd;
 }
 
-void cgroup_host_release(int base)
+bool cgroup_host_ours(int base)
 {
     char link[32];
     snprintf(link, sizeof(link), "/proc/self/fd/%d", base);
-    if (getxattr(link, OURS, NULL, 0) < 0)
-        return;
+    return getxattr(link, OURS, NULL, 0) >= 0;
+}
+
+void cgroup_host_release(int base)
+{
     /* Refused while anybody else has a group in it. */
     autofd int parent = openat(base, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (parent >= 0)

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "jail/child.h"
+#include "jail/shed.h"
 #include "jail/sys.h"
 
 #include <linux/capability.h>
@@ -20,12 +21,10 @@
 /* The bit of O_TMPFILE that is not O_DIRECTORY. */
 #define O_TMPFILE_BIT 020000000
 
-#define BIT(cap) (1ULL << (cap))
-
-#define EVERYDAY                                                                  \
-    (BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | \
-     BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_SETFCAP) | BIT(CAP_KILL) |       \
-     BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_SYS_CHROOT))
+#define EVERYDAY                                                                                  \
+    (SHED_CAP(CAP_CHOWN) | SHED_CAP(CAP_DAC_OVERRIDE) | SHED_CAP(CAP_FOWNER) |                    \
+     SHED_CAP(CAP_FSETID) | SHED_CAP(CAP_SETUID) | SHED_CAP(CAP_SETGID) | SHED_CAP(CAP_SETFCAP) | \
+     SHED_CAP(CAP_KILL) | SHED_CAP(CAP_NET_BIND_SERVICE) | SHED_CAP(CAP_SYS_CHROOT))
 
 /* Nested has no more than default: a user namespace made inside starts with all capabilities over
  * itself, and none over our mounts, which are locked there. */
@@ -39,23 +38,8 @@ static int drop_capabilities(const struct jail_plan *plan)
 {
     uint64_t keep = kept[plan->profile];
     if (plan->no_setid)
-        keep &= ~BIT(CAP_SETFCAP);
-    for (int cap = 0; cap < 64; cap++) {
-        if (keep & BIT(cap))
-            continue;
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-            if (errno == EINVAL)
-                break; /* past the last one this kernel knows */
-            return -1;
-        }
-    }
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {
-        {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
-        {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)},
-    };
-    return (int)syscall(SYS_capset, &header, data);
+        keep &= ~SHED_CAP(CAP_SETFCAP);
+    return shed_bounding(keep) < 0 ? -1 : shed_caps(keep);
 }
 
 /* Limits can only go down here: a soft or hard limit below the wish stays as it is. */
@@ -67,13 +51,6 @@ static void lower_limit(int resource, uint64_t wish)
     limit.rlim_max = CAY_MIN(limit.rlim_max, (rlim_t)wish);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(resource, &limit);
-}
-
-static int load_filter(const struct sock_filter *filter, size_t n)
-{
-    struct sock_fprog program = {.len = (unsigned short)n, .filter = (struct sock_filter *)filter};
-    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-                        &program);
 }
 
 /*
@@ -122,7 +99,7 @@ static int forbid_set_id(void)
     filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1);
     filter[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | ENOSYS);
     filter[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
-    return load_filter(filter, n);
+    return shed_calls(filter, n);
 }
 
 /* The kernel's own number for it, which no C library has a text for. */
@@ -152,7 +129,7 @@ int confine(const struct jail_plan *plan, struct cay_error *err)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return cay_fail_errno(err, errno, "cannot set no_new_privs");
     if ((plan->no_setid && forbid_set_id() < 0) ||
-        load_filter(plan->seccomp, plan->seccomp_size / sizeof(struct sock_filter)) < 0)
+        shed_calls(plan->seccomp, plan->seccomp_size / sizeof(struct sock_filter)) < 0)
         return filter_failed(err);
     return 0;
 }

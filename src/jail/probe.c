@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "jail/cgroup.h"
+#include "jail/shed.h"
 #include "jail/sys.h"
 
 #include <poll.h>
@@ -304,6 +305,23 @@ static void check_landlock(const struct probe_host *host, struct probe_result *o
                   "not in this kernel; programs that confine themselves with it go without");
 }
 
+/* What a keeper can be held to once its sandbox is up: see keeper/rights.h. */
+static void check_keeper(const struct probe_host *host, struct probe_result *out)
+{
+    int abi = shed_landlock();
+    if (abi >= SHED_SIGNALS_ABI)
+        probe_say(out, 0, "", "confined to its own files%s, and to few system calls",
+                  host->root ? " and signals, a few capabilities" : "");
+    else if (abi > 0)
+        probe_say(out, 0, "",
+                  "confined to its own files and to few system calls; signals are not "
+                  "(Linux 6.12)");
+    else
+        probe_say(out, 1,
+                  "build the kernel with CONFIG_SECURITY_LANDLOCK, and have landlock in lsm=",
+                  "few system calls, but any file of its user: no Landlock");
+}
+
 static void check_ptrace(const struct probe_host *host, struct probe_result *out)
 {
     (void)host;
@@ -390,6 +408,7 @@ static const struct {
     {"project quota", check_quota, true},
     {"loop devices", check_loop, false},
     {"landlock", check_landlock, false},
+    {"keepers", check_keeper, false},
     {"kvm", check_kvm, false},
     {"uncounted memory", probe_uncounted, false},
     {"open files", probe_files, false},

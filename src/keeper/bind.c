@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "keeper/keeper.h"
+#include "keeper/rights.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,4 +78,6 @@ void bind_handle(struct client *client, const struct msg *msg)
     client_send(client,
                 &(struct msg){.type = MSG_READY, .tag = client->tag, .pid = (uint64_t)k->jail.pid},
                 -1);
+    if (rights_server(k, &err) < 0)
+        life_end(k, CAY_STATE_EXITED, "its keeper could not give up its rights", 0);
 }

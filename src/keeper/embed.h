@@ -10,5 +10,6 @@ extern const char cay_init_image[], cay_init_image_end[];
 extern const char cay_seccomp_strict[], cay_seccomp_strict_end[];
 extern const char cay_seccomp_default[], cay_seccomp_default_end[];
 extern const char cay_seccomp_nested[], cay_seccomp_nested_end[];
+extern const char cay_seccomp_keeper[], cay_seccomp_keeper_end[]; /* for the keeper itself */
 
 #endif

@@ -239,7 +239,7 @@ static void store(struct keeper *k, struct spool *spool, const struct proc *of, 
 {
     struct weight before = weigh(spool);
     spool->floor = flow_floor(k, of);
-    spool_append(spool, k->cay.sandboxes, stream, bytes, size);
+    spool_append(spool, k->spools, stream, bytes, size);
     count(k, spool, before);
 }
 

@@ -20,6 +20,7 @@
  *   flow.c    whoever follows a process holds it back; what is kept has a budget
  *   client.c  callers: connections and streams
  *   ops.c     what callers can ask for
+ *   rights.c  what it gives up, and when
  */
 #ifndef CAY_KEEPER_KEEPER_H
 #define CAY_KEEPER_KEEPER_H
@@ -165,6 +166,7 @@ struct keeper {
     struct jail jail;
     uint64_t id_range; /* 1 + number; 0: none */
     int run_dir;       /* <run>/<id> */
+    int spools;        /* <state>/spools: unnamed files of output */
     bool no_setid;     /* nothing inside may become set-uid or set-gid: see sandbox/mounts.h */
     int disk;          /* detached mount or -1 */
 

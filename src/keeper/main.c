@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "jail/sys.h"
 #include "keeper/keeper.h"
+#include "keeper/rights.h"
 #include "wire/version.h"
 
 #include <fcntl.h>
@@ -79,6 +80,14 @@ static int detach_from_caller(void)
     return 0;
 }
 
+static int open_or_make(const char *path)
+{
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0 && errno == ENOENT && (mkdir(path, 0700) == 0 || errno == EEXIST))
+        dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dir;
+}
+
 static int open_home(struct keeper *k, const struct msg *msg, struct cay_error *err)
 {
     char path[CAY_MAX_PATH];
@@ -93,8 +102,11 @@ static int open_home(struct keeper *k, const struct msg *msg, struct cay_error *
     k->cay.privileged = home_privileged();
     k->cay.run = open(msg->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     k->cay.sandboxes = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A directory of their own: whoever may make files in it sees nobody else's. */
+    snprintf(path, sizeof(path), "%s/spools", msg->path);
+    k->spools = open_or_make(path);
     k->run_dir = k->cay.run < 0 ? -1 : home_open(k->cay.run, k->id);
-    if (k->cay.run < 0 || k->cay.sandboxes < 0 || k->run_dir < 0)
+    if (k->cay.run < 0 || k->cay.sandboxes < 0 || k->run_dir < 0 || k->spools < 0)
         return cay_fail_errno(err, errno, "cannot open the directories of the sandbox");
     return 0;
 }
@@ -158,8 +170,8 @@ int main(int argc, char **argv)
     if (argc != 2 || detach_from_caller() < 0)
         return 1;
     k->id = argv[1];
-    k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->disk = k->oom_fd = k->listen_fd =
-        k->instance_fd = k->image_dir = -1;
+    k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->spools = k->disk = k->oom_fd =
+        k->listen_fd = k->instance_fd = k->image_dir = -1;
     k->jail = JAIL_NONE;
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {
@@ -179,6 +191,8 @@ int main(int argc, char **argv)
     else
         life_up(k);
     client_send(k->creator, &(struct msg){.type = MSG_READY, .pid = (uint64_t)k->jail.pid}, -1);
+    if (!k->parked && rights_server(k, &err) < 0)
+        life_end(k, CAY_STATE_EXITED, "its keeper could not give up its rights", 0);
     link_resume(k);
     client_serve(k->creator); /* a first command that was too large to be sent ahead */
     if (!k->procs)

@@ -326,7 +326,7 @@ static void trim_ended(struct keeper *k)
     for (struct proc *p = k->procs; p && memory > CAY_SPOOL_MEMORY_ALL; p = p->next) {
         if (p->state == PROC_ENDED) {
             memory -= spool_in_memory(&p->spool);
-            spool_spill(&p->spool, k->cay.sandboxes);
+            spool_spill(&p->spool, k->spools);
         }
     }
     for (struct proc *p = k->procs, *next; p && k->n_ended > CAY_MAX_ENDED; p = next) {

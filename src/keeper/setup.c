@@ -12,6 +12,7 @@
 #include "keeper/embed.h"
 #include "keeper/ids.h"
 #include "keeper/keeper.h"
+#include "keeper/rights.h"
 #include "sandbox/image.h"
 #include "sandbox/mounts.h"
 
@@ -199,6 +200,7 @@ static int start(struct keeper *k, struct parts *parts, struct cay_error *err)
             "the profile 'nested' cannot have a writable mount that belongs to the system; "
             "mount it :ro, or give the directory to an ordinary user");
     if (plan_user(k, spec, &parts->image, &plan, err) < 0 || plan_ids(k, &plan, err) < 0 ||
+        rights_builder(k, !plan.privileged && plan.n_uids > 1, err) < 0 ||
         plan_cgroup(k, &plan, err) < 0 || plan_disk(k, &plan, err) < 0)
         return -1;
     int started = jail_start(&plan, &k->jail, err);

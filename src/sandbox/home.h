@@ -8,6 +8,7 @@
  *   <state>/sandboxes/<id>/spec    what it was made from (not for ephemeral ones)
  *   <state>/sandboxes/<id>/status  how it was born, with room for how it ended
  *   <state>/sandboxes/<id>/log     what it printed
+ *   <state>/spools/                where keepers make unnamed files for output
  *   <state>/images/...             prepared images
  *   <run>/.cay, <state>/.cay       the directory is cay's: see own.c
  *

@@ -18,7 +18,7 @@ from lib.engine import PROG, Engine
 from lib.oracle import Oracle, cgroup_mounts
 
 # What an engine keeps when its last sandbox is gone: directories, and the skeletons of the host image.
-KEPT = ("images", "sandboxes", "ids", ".cay")
+KEPT = ("images", "sandboxes", "spools", "ids", ".cay")
 
 
 def _start(prefix):

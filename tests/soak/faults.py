@@ -224,7 +224,7 @@ class Faults:
 
     def check_nothing_left(self):
         nothing = {kind: set() for kind in oracle.KINDS}
-        kept = ("/images", "/sandboxes", "/ids")
+        kept = ("/images", "/sandboxes", "/spools", "/ids")
         deadline = time.monotonic() + 8
         while True:
             self.call("ps", "-a", "-q", code=0)  # what a keeper left that could not remove it is swept by the next look
