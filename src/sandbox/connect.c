@@ -154,7 +154,11 @@ int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_er
         if (connected < 0)
             return -1;
         if (connected > 0) {
-            fcntl(sock, F_SETFL, O_RDWR);
+            if (fcntl(sock, F_SETFL, O_RDWR) < 0) {
+                cay_fail_errno(err, errno, "cannot wait for sandbox '%s'", sandbox->id);
+                close_fd(&sock);
+                return -1;
+            }
             chan_init(out, sock);
             return 0;
         }

@@ -100,12 +100,6 @@ int cay_resume(struct cay_sandbox *sandbox, struct cay_error *err)
     return sandbox_order(sandbox, &(struct msg){.type = OP_RESUME}, err);
 }
 
-/* The keeper's own refusal, as so many are connected to it; a shortage of ours has an errno. */
-static bool is_crowded(const struct cay_error *why)
-{
-    return why->code == CAY_E_LIMIT && !why->sys_errno;
-}
-
 /* Ending what has ended already is what was asked for. A keeper that does not understand even this,
  * or has no place left for who would kill its sandbox, is killed. */
 static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
@@ -116,7 +110,7 @@ static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
     if (sandbox_order(sandbox, &request, &why) == 0 || why.code == CAY_E_GONE)
         return 0;
     if (why.code == CAY_E_VERSION || why.code == CAY_E_UNSUPPORTED ||
-        (is_crowded(&why) && !grace_ms))
+        (sandbox_is_crowded(&why) && !grace_ms))
         return sandbox_kill_keeper(sandbox->cay, sandbox->id, err);
     return cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }

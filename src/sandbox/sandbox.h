@@ -53,6 +53,12 @@ int sandbox_unsent(struct chan *chan, struct cay_error *err);
  * chan_done. */
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
                  struct msg *answer, struct cay_error *err);
+/* The keeper has no place for one more caller. A limit of its own is the only one that is told
+ * without an errno: a shortage of this process, or of its host, has one. */
+static inline bool sandbox_is_crowded(const struct cay_error *why)
+{
+    return why->code == CAY_E_LIMIT && !why->sys_errno;
+}
 /* A request whose answer is just OK. */
 int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
 
