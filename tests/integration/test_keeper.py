@@ -338,3 +338,49 @@ def test_out_of_memory_is_not_taken_back(cay, make):
         background(cay, box, "true")
         time.sleep(0.2)
         assert {pid: procs(cay, box)[pid]["exit"]["oom"] for pid in pids} == found
+
+
+@pytest.mark.parametrize("how", ["keeper", "kill"])
+@pytest.mark.parametrize("what", ["exec -i", "exec -it", "exec -i full", "attach -it", "logs -f"])
+def test_callers_end_with_the_keeper(cay, make, what, how):
+    """However it ends: with one line that says so, and without turning in circles until then."""
+    box = make()
+    pid = background(cay, box, "cat; sleep 100", "-i")
+    words, command = what.split(), ["--", "sleep", "100"]
+    options = [word for word in words[1:] if word.startswith("-")]
+    argv = (["attach", *options, box, str(pid)] if words[0] == "attach" else
+            ["logs", "-f", box] if words[0] == "logs" else ["exec", *options, box, *command])
+    master, slave = os.openpty() if "-it" in options else os.pipe()[::-1]
+    caller = subprocess.Popen([cay.program, *argv], env=cay.env, stdin=slave, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    os.close(slave)
+    writer = None
+    if "full" in words:  # its input waits: the command reads nothing
+        def write():
+            with contextlib.suppress(OSError):
+                while True:
+                    os.write(master, b"x" * 65536)
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+    keeper = info(cay, box)["keeper_pid"]
+    until(lambda: words[0] != "exec" or info(cay, box)["processes"] == 2)
+    time.sleep(0.3)
+    before = used(caller.pid)
+    if how == "kill":
+        cay.run("kill", box, check=True)
+    else:
+        os.kill(keeper, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    spent = before
+    while caller.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError, IndexError):
+            spent = used(caller.pid)
+        time.sleep(0.02)
+    try:
+        assert caller.poll() is not None, f"it is still there, and used {spent - before:.2f} s of processor time"
+        assert spent - before < 0.5
+    finally:
+        end(caller)
+        os.close(master)
+    if writer:
+        writer.join(5)
