@@ -62,6 +62,8 @@ int create_claim(struct cay *cay, const char *id, int *status, struct cay_error 
     autofd int dir = home_open(cay->run, id);
     autofd int fd =
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == ENOENT)
+        return 0; /* whoever cleared up after an earlier one of the name took the new one for it */
     if (fd < 0 || status_lock(fd) < 0) {
         int eno = errno;
         if (fd >= 0)
