@@ -44,19 +44,22 @@ static int cannot_make(const struct cay *cay, int eno, const char *dir, const ch
 }
 
 /* Whatever has the name of a sandbox and is no directory is nobody's, but for sockets: a daemon
- * listens there. True: it is out of the way. */
-static bool clear_name(const struct cay *cay, const char *id)
+ * listens there. */
+static void clear_name(const struct cay *cay, const char *id)
 {
     struct stat st;
-    return fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
-           !S_ISSOCK(st.st_mode) && unlinkat(cay->run, id, 0) == 0;
+    if (fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
+        !S_ISSOCK(st.st_mode))
+        unlinkat(cay->run, id, 0);
 }
 
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
     int made = mkdirat(cay->run, id, 0700);
-    if (made < 0 && errno == EEXIST && clear_name(cay, id))
-        made = mkdirat(cay->run, id, 0700);
+    if (made < 0 && errno == EEXIST) {
+        clear_name(cay, id);
+        made = mkdirat(cay->run, id, 0700); /* it may also have been removed just now */
+    }
     if (made < 0)
         return errno == EEXIST ? 0 : cannot_make(cay, errno, cay->run_path, id, err);
     autofd int dir = home_open(cay->run, id);
