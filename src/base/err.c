@@ -93,6 +93,7 @@ static const char *text_of(int eno)
 {
     return eno == EMFILE   ? "too many open files (ulimit -n)"
            : eno == ENFILE ? "too many open files on this host (fs.file-max)"
+           : eno == EFBIG  ? "file too large (ulimit -f, or the file system's own limit)"
                            : strerror(eno);
 }
 

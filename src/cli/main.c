@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 
 static const struct opt common_options[] = {
@@ -148,6 +149,7 @@ int main(int argc, char **argv)
     struct cli cli = {.mode = CLI_NO_MODE};
     (void)argc;
     fill_standard_fds();
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write (EFBIG) */
     int code = cli_host(&cli, argv) < 0 ? CLI_FAILED : dispatch(&cli, argv);
     if (code == CLI_FAILED) {
         code = exit_code_of(&cli.err);

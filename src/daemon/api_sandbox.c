@@ -163,7 +163,7 @@ static bool forgive_ended(struct ask *ask, const struct cay_error *err)
     if (err->code == CAY_E_GONE)
         ask_done(ask, NULL);
     else if (err->code == CAY_E_VERSION || err->code == CAY_E_UNSUPPORTED ||
-             (ask->action == AUDIT_KILL && err->code == CAY_E_LIMIT && !err->sys_errno))
+             (ask->action == AUDIT_KILL && sandbox_is_crowded(err)))
         kill_instead(ask);
     else
         return false;

@@ -23,6 +23,7 @@
 #include "daemon/routes.h"
 #include "daemon/server.h"
 #include "daemon/token_cmd.h"
+#include "daemon/upgrade.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -36,7 +37,6 @@
 #include <time.h>
 
 #define EXIT_ERROR 125
-#define MAX_LISTENERS 16
 #define LOCK_TRIES 30
 #define DYING_TRIES 1500
 #define RUN_TRIES 100
@@ -68,6 +68,7 @@ struct signals {
     struct daemon *d;
     int fd;
     struct watch watch;
+    struct upgrade upgrade;
 };
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -133,24 +134,9 @@ static void drain(struct daemon *d, bool upgrade)
     timer_set(&d->loop, &d->drain_timer, 0);
 }
 
-/* What an upgrade executes. Without a slash it was found in $PATH. */
-static char program[CAY_MAX_PATH];
-
-static void find_program(const char *name)
+static void drain_to_upgrade(struct daemon *d)
 {
-    if (strchr(name, '/'))
-        snprintf(program, sizeof(program), "%s", name);
-    else if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
-        program[0] = 0;
-}
-
-/* Before anybody is sent away for it. */
-static bool can_become_new(void)
-{
-    if (access(program, X_OK) == 0)
-        return true;
-    log_event(LOG_ERROR, "cannot upgrade", "program", program, "why", strerror(errno));
-    return false;
+    drain(d, true);
 }
 
 static void on_signal(struct watch *watch, uint32_t events)
@@ -165,8 +151,7 @@ static void on_signal(struct watch *watch, uint32_t events)
         reload(signals->d);
         break;
     case SIGUSR2:
-        if (can_become_new())
-            drain(signals->d, true);
+        upgrade_try(&signals->upgrade); /* before anybody is sent away for it */
         break;
     default:
         drain(signals->d, false);
@@ -316,32 +301,15 @@ static void close_parts(struct daemon *d)
     operator_free(d->policy);
 }
 
-/* The same program file, or the new one in its place, takes over what listens. */
-static void become_new(const int *fds, size_t n, const char *socket_path, char **argv)
-{
-    char text[32];
-    int copies[MAX_LISTENERS];
-    for (size_t i = 0; i < n; i++)
-        copies[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3 + MAX_LISTENERS + 64);
-    for (size_t i = 0; i < n; i++)
-        if (copies[i] < 0 || dup2(copies[i], 3 + (int)i) < 0)
-            return;
-    snprintf(text, sizeof(text), "%zu", n);
-    setenv("LISTEN_FDS", text, 1);
-    snprintf(text, sizeof(text), "%d", (int)getpid());
-    setenv("LISTEN_PID", text, 1);
-    setenv(SERVER_OWN_SOCKET, socket_path, 1);
-    execv(program, argv); /* not execvp, which gives what it cannot execute to a shell */
-}
-
 static int serve(struct daemon *d, char **argv, struct cay_error *err)
 {
     static struct signals signals;
-    int fds[MAX_LISTENERS];
+    int fds[SERVER_MAX_LISTENERS];
     autofd int lock = -1, run_lock = -1;
     int result = lock_state(d, &lock, err);
     if (result == 0)
         result = lock_run(d, &run_lock, err);
+    upgrade_init(&signals.upgrade, d, argv, drain_to_upgrade);
     if (result == 0)
         result = take_signals(d, &signals, err);
     if (result == 0)
@@ -360,14 +328,15 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
         journal_engine(d, AUDIT_STOPPED, NULL, NULL, NULL);
         log_event(LOG_INFO, "ended");
     }
+    upgrade_done(&signals.upgrade);
     char own[108] = "";
-    size_t n = d->upgrade ? server_listeners(d->server, fds, MAX_LISTENERS, own) : 0;
+    size_t n = d->upgrade ? server_listeners(d->server, fds, SERVER_MAX_LISTENERS, own) : 0;
     close_parts(d);
     if (n > 0) {
         close_fd(&lock);
         close_fd(&run_lock);
-        become_new(fds, n, own, argv);
-        result = cay_fail_errno(err, errno, "cannot execute %s", program);
+        upgrade_go(&signals.upgrade, fds, n, own);
+        result = cay_fail_errno(err, errno, "cannot execute %s", signals.upgrade.program);
     }
     return result;
 }
@@ -406,7 +375,6 @@ static int run(const struct options *o, char **argv, struct cay_error *err)
         setenv("CAY_RUN_DIR", o->run_dir, 1);
     sigset_t set;
     block_signals(&set);
-    find_program(argv[0]);
     raise_files();
     if (drop_rights(err) < 0 || cay_open(NULL, &d->cay, err) < 0)
         return -1;
@@ -428,6 +396,7 @@ int main(int argc, char **argv)
     struct cay_error err;
     autoarena struct opt_arena arena = {0};
     autobuf struct cay_buf text = CAY_BUF(64u << 10);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write (EFBIG) */
     if (argc > 1 && strcmp(argv[1], "token") == 0)
         return token_command(argc - 1, argv + 1);
     /* Parsing moves entries about; an upgrade needs them as they were. */

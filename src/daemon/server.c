@@ -18,7 +18,6 @@
 #include <sys/un.h>
 #include <time.h>
 
-#define MAX_LISTENERS 16
 #define BACKLOG 1024
 /* The first of the descriptors that a service manager hands over. */
 #define ACTIVATED_FIRST 3
@@ -29,6 +28,8 @@
 /* From the end of a request to the headers of the next: also what a slow first line may take. */
 #define QUIET_US 30000000
 #define TICK_US 1000000
+/* Out of descriptors: new clients wait this long. */
+#define LOOK_AWAY_US 100000
 /* A second, for a socket that is about to be nobody's. */
 #define SERVED_TRIES 100
 #define SERVED_PAUSE_NS 10000000
@@ -48,11 +49,12 @@ struct listener {
     struct timer timer; /* when libmicrohttpd wants to look at its timeouts */
     int fd;
     bool local;
+    struct timer away; /* armed: it is not watched until then */
 };
 
 struct server {
     struct daemon *d;
-    struct listener listeners[MAX_LISTENERS];
+    struct listener listeners[SERVER_MAX_LISTENERS];
     size_t n;
     char *cert, *key;
     struct connection *connections; /* newest first */
@@ -166,10 +168,38 @@ static void run(struct listener *listener)
         timer_set(&listener->server->d->loop, &listener->timer, cay_now_us() + ms * 1000);
 }
 
+/* libmicrohttpd stops to accept when it is out of descriptors, but not if nobody is connected whose
+ * end could give it some: then the client that waits would wake us again and again. */
+static bool is_short(const struct server *server)
+{
+    autofd int fd = server->n_connections ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return !server->n_connections && fd < 0;
+}
+
 static void on_ready(struct watch *watch, uint32_t events)
 {
+    struct listener *listener = container_of(watch, struct listener, watch);
+    struct server *server = listener->server;
+    uint64_t before = server->d->metrics.connections_total;
+    bool alone = server->n_connections == 0;
     (void)events;
-    run(container_of(watch, struct listener, watch));
+    run(listener);
+    if (!alone || server->d->metrics.connections_total != before || !is_short(server))
+        return;
+    loop_forget(&server->d->loop, watch);
+    timer_set(&server->d->loop, &listener->away, cay_now_us() + LOOK_AWAY_US);
+}
+
+static void watch_mhd(struct listener *listener)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    if (info)
+        loop_watch(&listener->server->d->loop, &listener->watch, info->epoll_fd, EPOLLIN);
+}
+
+static void on_away_over(struct timer *timer)
+{
+    watch_mhd(container_of(timer, struct listener, away));
 }
 
 static void on_timer(struct timer *timer)
@@ -209,12 +239,12 @@ static int start_mhd(struct server *server, struct listener *listener, struct ca
     if (!listener->mhd)
         return cay_fail(err, CAY_E_INTERNAL, "cannot start the HTTP server%s",
                         tls ? "; are tls_cert and tls_key a PEM pair?" : "");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     listener->watch = (struct watch){.fd = -1, .ready = on_ready};
     listener->timer.fire = on_timer;
-    if (!info)
+    listener->away.fire = on_away_over;
+    if (!MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD))
         return cay_fail(err, CAY_E_INTERNAL, "cannot watch the HTTP server");
-    loop_watch(&d->loop, &listener->watch, info->epoll_fd, EPOLLIN);
+    watch_mhd(listener);
     return 0;
 }
 
@@ -222,7 +252,7 @@ static int start_mhd(struct server *server, struct listener *listener, struct ca
 
 static struct listener *add_listener(struct server *server, int fd, bool local)
 {
-    if (server->n == MAX_LISTENERS)
+    if (server->n == SERVER_MAX_LISTENERS)
         return NULL;
     struct listener *listener = &server->listeners[server->n++];
     *listener = (struct listener){.server = server, .fd = fd, .local = local};
@@ -300,7 +330,7 @@ static int listen_unix(struct server *server, const char *path, struct cay_error
         return cay_fail_errno(err, errno, "cannot listen on %s", path);
     own_socket(server, path);
     if (!add_listener(server, fd, true))
-        return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
+        return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", SERVER_MAX_LISTENERS);
     steal_fd(&fd);
     return 0;
 }
@@ -355,7 +385,7 @@ static int listen_tcp(struct server *server, const char *text, struct cay_error 
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, BACKLOG) < 0)
         return cay_fail_errno(err, errno, "cannot listen on tcp %s", text);
     if (!add_listener(server, fd, false))
-        return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
+        return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", SERVER_MAX_LISTENERS);
     steal_fd(&fd);
     return 0;
 }
@@ -380,7 +410,7 @@ static int take_activated(struct server *server, struct cay_error *err)
         if (local)
             chmod(path->sun_path, 0600);
         if (!add_listener(server, fd, local))
-            return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", MAX_LISTENERS);
+            return cay_fail(err, CAY_E_LIMIT, "more than %d listeners", SERVER_MAX_LISTENERS);
     }
     const char *own = getenv(SERVER_OWN_SOCKET);
     if (own)
@@ -599,6 +629,7 @@ void server_close(struct server *server)
         struct listener *listener = &server->listeners[i];
         loop_forget(&server->d->loop, &listener->watch);
         timer_clear(&server->d->loop, &listener->timer);
+        timer_clear(&server->d->loop, &listener->away);
         if (listener->mhd)
             MHD_stop_daemon(listener->mhd);
     }

@@ -25,6 +25,8 @@ struct connection {
     bool cut;   /* we are closing it */
 };
 
+/* Listening sockets of one daemon. */
+#define SERVER_MAX_LISTENERS 16
 int server_open(struct daemon *d, struct server **out, struct cay_error *err);
 /* Closes all connections; requests at work are dropped. */
 void server_close(struct server *server);

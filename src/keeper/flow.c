@@ -22,6 +22,8 @@
 /* Of all output of a sandbox that nobody follows, a second; so much may come at once, too. */
 #define ALONE_RATE (64u << 20)
 #define ALONE_TICK_US 50000
+/* What the merged log may always keep of the budget: a quarter. */
+#define LOG_SHARE 4
 
 static bool follows(const struct client *client, const struct proc *proc)
 {
@@ -61,6 +63,10 @@ static void on_stall(struct timer *timer)
     struct proc *proc = client->proc;
     struct cay_error err;
     uint64_t end = client->progress_us + client->stall_ms * 1000;
+    if (k->state == CAY_STATE_PAUSED) { /* flow_resumed says when; it stays armed until then */
+        timer_set(&k->loop, timer, UINT64_MAX);
+        return;
+    }
     if (client->mode != CLIENT_STREAM || !lags(client))
         return;
     if (cay_now_us() < end) {
@@ -76,14 +82,19 @@ static void on_stall(struct timer *timer)
     flow_check(k, proc);
 }
 
+static void arm_stall(struct client *client)
+{
+    client->timer.fire = on_stall;
+    timer_set(&client->keeper->loop, &client->timer, client->progress_us + client->stall_ms * 1000);
+}
+
 /* From when it lags on, the time until it takes something is limited. */
 static void limit_stall(struct client *client)
 {
     if (client->timer.armed || client->stall_ms == UINT64_MAX)
         return;
-    client->progress_us = cay_now_us();
-    client->timer.fire = on_stall;
-    timer_set(&client->keeper->loop, &client->timer, client->progress_us + client->stall_ms * 1000);
+    client->progress_us = life_clock(client->keeper);
+    arm_stall(client);
 }
 
 static bool has_laggard(struct keeper *k, const struct proc *proc)
@@ -155,14 +166,16 @@ static void spend_alone(struct keeper *k, size_t size)
 
 static void on_hold_over(struct timer *timer)
 {
-    flow_met(container_of(timer, struct proc, hold));
+    struct proc *proc = container_of(timer, struct proc, hold);
+    if (proc->keeper->state != CAY_STATE_PAUSED)
+        flow_met(proc);
 }
 
 void flow_await(struct proc *proc, uint64_t offset, uint64_t ms)
 {
     proc->awaited = offset;
     proc->hold.fire = on_hold_over;
-    timer_set(&proc->keeper->loop, &proc->hold, cay_after_ms(ms));
+    timer_set(&proc->keeper->loop, &proc->hold, life_clock(proc->keeper) + ms * 1000);
     flow_check(proc->keeper, proc);
 }
 
@@ -171,6 +184,20 @@ void flow_met(struct proc *proc)
     timer_clear(&proc->keeper->loop, &proc->hold);
     proc->awaited = UINT64_MAX;
     flow_check(proc->keeper, proc);
+}
+
+void flow_resumed(struct keeper *k, uint64_t paused_us)
+{
+    uint64_t now = cay_now_us();
+    for (struct proc *p = k->procs; p; p = p->next)
+        if (p->awaited != UINT64_MAX && p->hold.fire)
+            timer_set(&k->loop, &p->hold, p->hold.at_us + paused_us);
+    for (struct client *c = k->clients; c; c = c->next) {
+        if (c->mode != CLIENT_STREAM || !c->timer.armed)
+            continue;
+        c->progress_us = CAY_MIN(c->progress_us + paused_us, now);
+        arm_stall(c);
+    }
 }
 
 /* ---- the budget ------------------------------------------------------------------------------ */
@@ -216,6 +243,9 @@ static void keep_budget(struct proc *proc)
         p->spool.floor = flow_floor(k, p);
         trim(k, &p->spool, k->kept - most);
     }
+    /* A small disk: the log has the same bytes once more, and must not take the place of all. */
+    if (k->kept > most && spool_size(&k->log) > most / LOG_SHARE)
+        trim(k, &k->log, CAY_MIN(k->kept - most, spool_size(&k->log) - most / LOG_SHARE));
     if (k->kept > most)
         trim(k, &proc->spool, k->kept - most);
 }

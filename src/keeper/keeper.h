@@ -324,6 +324,8 @@ void flow_store(struct proc *proc, int stream, const char *bytes, size_t size);
 void flow_await(struct proc *proc, uint64_t offset, uint64_t ms);
 void flow_met(struct proc *proc);    /* somebody does */
 void flow_forget(struct proc *proc); /* its spool goes */
+/* The time in which the sandbox was paused counts against nobody. */
+void flow_resumed(struct keeper *k, uint64_t paused_us);
 
 /* client.c */
 int client_listen(struct keeper *k, struct cay_error *err);
@@ -360,6 +362,7 @@ void life_check(struct keeper *k); /* a process ended: stopping may be over */
 /* Its run directory was removed, and the id is somebody else's now: names are not ours any more. */
 bool life_replaced(const struct keeper *k);
 int life_pause(struct keeper *k, bool paused, struct cay_error *err);
+uint64_t life_clock(const struct keeper *k); /* as cay_now_us, but it stands still while paused */
 void life_set_ttl(struct keeper *k, uint64_t ms);
 void life_set_idle(struct keeper *k, uint64_t ms);
 void life_status(const struct keeper *k, struct cay_buf *out);

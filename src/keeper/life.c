@@ -52,6 +52,7 @@ void life_status(const struct keeper *k, struct cay_buf *out)
         .ephemeral = k->spec.spec.ephemeral,
         .labels = k->spec.spec.labels,
         .instance = k->instance,
+        .log_end = k->ended_ms ? k->log.end : 0,
     };
     status_encode(&status, out);
 }
@@ -124,7 +125,8 @@ static void on_home_due(struct timer *timer)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The merged output outlives the sandbox, for `cay logs`. */
+/* The merged output outlives the sandbox, for `cay logs`. What could not be written is missing
+ * between the end of the file and the record's `log_end`. */
 static void save_log(struct keeper *k, int dir)
 {
     char chunk[CAY_MAX_DATA];
@@ -380,6 +382,11 @@ void life_use(struct keeper *k)
         k->last_use_us = cay_now_us();
 }
 
+uint64_t life_clock(const struct keeper *k)
+{
+    return k->state == CAY_STATE_PAUSED ? k->paused_us : cay_now_us();
+}
+
 int life_pause(struct keeper *k, bool paused, struct cay_error *err)
 {
     enum cay_state wanted = paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
@@ -400,6 +407,8 @@ int life_pause(struct keeper *k, bool paused, struct cay_error *err)
     uint64_t now = cay_now_us();
     for (struct proc *p = k->procs; p && !paused; p = p->next)
         proc_resumed(p, now - k->paused_us);
+    if (!paused)
+        flow_resumed(k, now - k->paused_us);
     k->paused_us = now;
     k->reason = paused ? "paused on request" : "up";
     life_write(k);

@@ -49,8 +49,12 @@ int link_send(struct keeper *k, const struct msg *msg, const int *fds, size_t n,
         if (k->state == CAY_STATE_CREATING && errno != EAGAIN)
             return 0;
         struct pollfd p = {.fd = k->init.sock, .events = POLLOUT};
-        if (errno == EAGAIN && poll(&p, 1, PATIENCE_MS) > 0)
+        bool paused = k->state == CAY_STATE_PAUSED; /* it reads nothing before the resume */
+        if (errno == EAGAIN && poll(&p, 1, paused ? 0 : PATIENCE_MS) > 0)
             continue;
+        if (!done && paused)
+            return cay_fail(err, CAY_E_CONFLICT,
+                            "the sandbox is paused, and too many requests wait for its resume");
         if (done > 0) /* half a frame: the wire is of no use any more */
             life_end(k, CAY_STATE_EXITED, "its init stopped answering", 0);
         return cay_fail(err, CAY_E_UNAVAILABLE, "the sandbox does not take requests now");

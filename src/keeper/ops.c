@@ -28,17 +28,23 @@ static void refuse(struct client *client, enum cay_code code, const char *text)
     client_fail(client, &err);
 }
 
-static struct proc *known_proc(struct client *client, const struct msg *msg)
+/* `quiet`: nobody is told that there is none, as on a stream, which has no answers. */
+static struct proc *named_proc(struct client *client, const struct msg *msg, bool quiet)
 {
     struct cay_error err;
     struct proc *proc = msg->pid <= INT32_MAX ? proc_find(client->keeper, (pid_t)msg->pid) : NULL;
-    if (!proc) {
+    if (!proc && !quiet) {
         cay_fail(&err, CAY_E_NOT_FOUND,
                  "no process %llu in sandbox '%s'; 'cay procs %s' lists them",
                  (unsigned long long)msg->pid, client->keeper->id, client->keeper->id);
         client_fail(client, &err);
     }
     return proc;
+}
+
+static struct proc *known_proc(struct client *client, const struct msg *msg)
+{
+    return named_proc(client, msg, false);
 }
 
 /* Used cpu and memory inside are told by /proc/meminfo; refreshed when something starts, not more
@@ -62,17 +68,25 @@ static uint64_t stall_limit(const struct msg *msg)
                                              : msg->idle_ms;
 }
 
-/* What init cannot do while the sandbox ends, or is paused. */
-static bool can_start(struct client *client)
+enum needs {
+    NEEDS_NOTHING = 0,
+    NEEDS_UP = 1 << 0,      /* not while it ends */
+    NEEDS_RUNNING = 1 << 1, /* nor while it is paused: init is frozen */
+    NEEDS_IDLE = 1 << 2,    /* one request at a time on a connection */
+    NEEDS_PLACE = 1 << 3,   /* not on a spare connection, which must be free again at once */
+};
+
+/* What init cannot do while the sandbox ends, or is paused: that is told, and true. */
+static bool is_down(struct client *client, unsigned needs)
 {
     const struct keeper *k = client->keeper;
-    if (k->phase != PHASE_UP)
+    if ((needs & NEEDS_UP) && k->phase != PHASE_UP)
         refuse(client, CAY_E_GONE, "the sandbox is ending");
-    else if (k->state == CAY_STATE_PAUSED)
+    else if ((needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED)
         refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
     else
-        return true;
-    return false;
+        return false;
+    return true;
 }
 
 static void op_exec(struct client *client, const struct msg *msg)
@@ -100,7 +114,7 @@ static void op_exec(struct client *client, const struct msg *msg)
         refuse(client, CAY_E_NOT_FOUND, "no process has this key");
         return;
     }
-    if (!can_start(client))
+    if (is_down(client, NEEDS_UP | NEEDS_RUNNING))
         return;
     refresh_meminfo(k);
     client->mode = CLIENT_STARTING;
@@ -145,6 +159,18 @@ static struct wire_bytes unseen_input(const struct proc *proc, const struct msg 
     return (struct wire_bytes){data.data + skip, data.size - skip};
 }
 
+/* What is before it has not come, and would be taken for a repetition if it came later. */
+static void refuse_gap(struct client *client, const struct proc *proc, uint64_t offset, bool stream)
+{
+    struct cay_error err;
+    cay_fail(&err, CAY_E_CONFLICT,
+             "input at offset %llu cannot be taken: the process was given %llu bytes",
+             (unsigned long long)offset, (unsigned long long)proc->in_next);
+    client_fail(client, &err);
+    if (stream)
+        shutdown(client->chan.sock, SHUT_RD);
+}
+
 /*
  * The sender is held back while too much waits: this message is taken, and the next one read, when
  * the process has taken some. On a stream connection input has no answer, as it may cross the
@@ -153,13 +179,16 @@ static struct wire_bytes unseen_input(const struct proc *proc, const struct msg 
 static void op_stdin(struct client *client, const struct msg *msg)
 {
     bool stream = client->mode == CLIENT_STREAM;
-    struct proc *proc =
-        stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
+    struct proc *proc = named_proc(client, msg, stream);
     const char *why = proc ? no_input(proc) : NULL;
     if (!stream && why)
         refuse(client, CAY_E_CONFLICT, why);
     if (!proc || why)
         return;
+    if ((msg->flags & MSG_F_AT) && msg->offset > proc->in_next) {
+        refuse_gap(client, proc, msg->offset, stream);
+        return;
+    }
     if (msg->data.size && !stdio_room(proc)) { /* the end of it needs no room */
         client->held = client->again = true;
         client->feeds = proc;
@@ -184,8 +213,7 @@ static void op_stdin(struct client *client, const struct msg *msg)
 static void op_resize(struct client *client, const struct msg *msg)
 {
     bool stream = client->mode == CLIENT_STREAM;
-    struct proc *proc =
-        stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
+    struct proc *proc = named_proc(client, msg, stream);
     struct winsize size = {.ws_row = (unsigned short)msg->rows,
                            .ws_col = (unsigned short)msg->cols};
     if (!proc)
@@ -357,8 +385,7 @@ static void op_stop(struct client *client, const struct msg *msg)
 /* Of a process. Its stream may say so itself, as one that lets its process go: no answer then. */
 static void set_lease(struct client *client, const struct msg *msg, bool stream)
 {
-    struct proc *proc =
-        stream ? proc_find(client->keeper, (pid_t)msg->pid) : known_proc(client, msg);
+    struct proc *proc = named_proc(client, msg, stream);
     bool fits = msg->ttl_ms <= CAY_MAX_LEASE_MS;
     if (proc && fits)
         lease_set(proc, msg->ttl_ms);
@@ -417,14 +444,6 @@ static void op_fs(struct client *client, const struct msg *msg)
     }
 }
 
-enum needs {
-    NEEDS_NOTHING = 0,
-    NEEDS_UP = 1 << 0,      /* not while it ends */
-    NEEDS_RUNNING = 1 << 1, /* nor while it is paused: init is frozen */
-    NEEDS_IDLE = 1 << 2,    /* one request at a time on a connection */
-    NEEDS_PLACE = 1 << 3,   /* not on a spare connection, which must be free again at once */
-};
-
 static const struct {
     uint16_t type;
     unsigned needs;
@@ -457,14 +476,10 @@ static bool is_refused(struct client *client, uint16_t type, unsigned needs)
         shutdown(client->chan.sock, SHUT_RD);
     } else if ((needs & NEEDS_IDLE) && client->mode != CLIENT_IDLE) {
         refuse(client, CAY_E_CONFLICT, "this connection is busy with another request");
-    } else if ((needs & NEEDS_UP) && k->phase != PHASE_UP) {
-        refuse(client, CAY_E_GONE, "the sandbox is ending");
     } else if (k->parked && type != OP_CREATE) {
         refuse(client, CAY_E_UNAVAILABLE, "the sandbox is only prepared");
-    } else if ((needs & NEEDS_RUNNING) && k->state == CAY_STATE_PAUSED) {
-        refuse(client, CAY_E_CONFLICT, "the sandbox is paused; 'cay resume' lets it go on");
     } else {
-        return false;
+        return is_down(client, needs);
     }
     return true;
 }

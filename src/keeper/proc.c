@@ -358,8 +358,7 @@ static void finish(struct proc *proc)
     if (!proc->last)
         group_prepare(k);
     life_dirty(k);
-    if (k->n_ended > CAY_MAX_ENDED / 2)
-        trim_ended(k);
+    trim_ended(k);
 }
 
 void proc_exited(struct proc *proc, int status, uint64_t cpu_us, uint64_t peak)
@@ -397,7 +396,7 @@ void proc_abandoned(struct proc *proc)
     }
     proc->signal = SIGKILL;
     proc->exit_code = proc->timed_out ? TIMEOUT_CODE : 128 + SIGKILL;
-    proc->oom = proc->keeper->state == CAY_STATE_OOM;
+    proc->oom |= proc->keeper->state == CAY_STATE_OOM;
     finish(proc);
 }
 

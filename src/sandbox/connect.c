@@ -154,7 +154,11 @@ int sandbox_connect(struct cay_sandbox *sandbox, struct chan *out, struct cay_er
         if (connected < 0)
             return -1;
         if (connected > 0) {
-            fcntl(sock, F_SETFL, O_RDWR);
+            if (fcntl(sock, F_SETFL, O_RDWR) < 0) {
+                cay_fail_errno(err, errno, "cannot wait for sandbox '%s'", sandbox->id);
+                close_fd(&sock);
+                return -1;
+            }
             chan_init(out, sock);
             return 0;
         }
@@ -204,22 +208,48 @@ int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *e
     return cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }
 
-int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
-                 struct cay_error *err)
+int sandbox_send_parts(const struct msg *msg,
+                       ssize_t (*part)(void *peer, const char *bytes, size_t size,
+                                       struct cay_error *err),
+                       void *peer, struct cay_error *err)
 {
     autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
     if (msg_encode(&buf, msg, 0) < 0)
         return cay_fail(err, CAY_E_TOO_LARGE, "the message is larger than %u bytes", CAY_MAX_FRAME);
     for (size_t done = 0; done < buf.size;) {
-        ssize_t n =
-            sock_send_within(sock, buf.data + done, buf.size - done, NULL, 0, SANDBOX_CHECK_MS);
-        if (n < 0 && errno != EAGAIN)
-            return cay_fail_errno(err, errno, "cannot send to the peer");
-        if (n < 0 && sandbox_check(cay, id, -1, err) < 0)
+        ssize_t n = part(peer, buf.data + done, buf.size - done, err);
+        if (n < 0)
             return -1;
-        done += n > 0 ? (size_t)n : 0;
+        done += (size_t)n;
     }
     return 0;
+}
+
+struct keeper_peer {
+    struct cay *cay;
+    const char *id;
+    int sock;
+};
+
+static ssize_t send_to_keeper(void *data, const char *bytes, size_t size, struct cay_error *err)
+{
+    const struct keeper_peer *peer = data;
+    for (;;) {
+        ssize_t n = sock_send_within(peer->sock, bytes, size, NULL, 0, SANDBOX_CHECK_MS);
+        if (n >= 0)
+            return n;
+        if (errno != EAGAIN)
+            return cay_fail_errno(err, errno, "cannot send to the peer");
+        if (sandbox_check(peer->cay, peer->id, -1, err) < 0)
+            return -1;
+    }
+}
+
+int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,
+                 struct cay_error *err)
+{
+    struct keeper_peer peer = {cay, id, sock};
+    return sandbox_send_parts(msg, send_to_keeper, &peer, err);
 }
 
 /* Until the answer comes. Of one that may take long, the keeper is asked now and then. */

@@ -44,24 +44,29 @@ static int cannot_make(const struct cay *cay, int eno, const char *dir, const ch
 }
 
 /* Whatever has the name of a sandbox and is no directory is nobody's, but for sockets: a daemon
- * listens there. True: it is out of the way. */
-static bool clear_name(const struct cay *cay, const char *id)
+ * listens there. */
+static void clear_name(const struct cay *cay, const char *id)
 {
     struct stat st;
-    return fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
-           !S_ISSOCK(st.st_mode) && unlinkat(cay->run, id, 0) == 0;
+    if (fstatat(cay->run, id, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
+        !S_ISSOCK(st.st_mode))
+        unlinkat(cay->run, id, 0);
 }
 
 int create_claim(struct cay *cay, const char *id, int *status, struct cay_error *err)
 {
     int made = mkdirat(cay->run, id, 0700);
-    if (made < 0 && errno == EEXIST && clear_name(cay, id))
-        made = mkdirat(cay->run, id, 0700);
+    if (made < 0 && errno == EEXIST) {
+        clear_name(cay, id);
+        made = mkdirat(cay->run, id, 0700); /* it may also have been removed just now */
+    }
     if (made < 0)
         return errno == EEXIST ? 0 : cannot_make(cay, errno, cay->run_path, id, err);
     autofd int dir = home_open(cay->run, id);
     autofd int fd =
         dir < 0 ? -1 : openat(dir, "status", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == ENOENT)
+        return 0; /* whoever cleared up after an earlier one of the name took the new one for it */
     if (fd < 0 || status_lock(fd) < 0) {
         int eno = errno;
         if (fd >= 0)

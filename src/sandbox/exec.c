@@ -22,6 +22,7 @@ struct cay_proc {
     bool last; /* its ephemeral sandbox ends with it */
     int log;   /* of a sandbox that has ended: its saved output, read from here; else -1 */
     uint64_t log_start, log_offset; /* what was printed before log_start was not kept */
+    uint64_t log_end;               /* what its record says; 0: nothing */
     struct follow follow;
     char *chunk;
 };
@@ -180,6 +181,18 @@ int exec_adopt(struct cay_sandbox *sandbox, struct cay_proc **out, struct cay_er
     return await_started(sandbox, proc, out, err);
 }
 
+/* Where the output of a sandbox that has ended came to its end. */
+static int saved_end(struct cay_sandbox *sandbox, uint64_t *end, struct cay_error *err)
+{
+    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_STATUS);
+    autostatus struct status status = {0};
+    if (sandbox_status(sandbox->cay, sandbox->id, &buf, err) < 0 ||
+        status_decode(buf.data, buf.size, &status, err) < 0)
+        return -1;
+    *end = status.log_end;
+    return 0;
+}
+
 /* The merged output of a sandbox that has ended is a file. */
 static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t from,
                                        struct cay_error *err)
@@ -191,6 +204,9 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail_errno(err, errno, "cannot open the saved output of sandbox '%s'", sandbox->id);
         return NULL;
     }
+    uint64_t end;
+    if (saved_end(sandbox, &end, err) < 0)
+        return NULL;
     struct cay_proc *proc = proc_new(sandbox, err);
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {
@@ -200,9 +216,11 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         return NULL;
     }
     uint64_t start = 0;
-    proc->follow.over =
-        log < 0 || pread(log, &start, sizeof(start), 0) != sizeof(start); /* it printed nothing */
+    if (log >= 0 && pread(log, &start, sizeof(start), 0) != sizeof(start))
+        close_fd(&log);
     proc->log = steal_fd(&log);
+    proc->log_end = end;
+    proc->follow.over = proc->log < 0 && end == 0; /* it printed nothing */
     proc->log_start = start;
     proc->log_offset = from == CAY_FROM_KEPT ? start : CAY_MAX(from, start);
     proc->chunk = chunk;
@@ -218,10 +236,19 @@ static int next_saved(struct cay_proc *proc, struct cay_event *out, struct cay_e
         proc->follow.next = proc->log_offset;
         return 1;
     }
-    ssize_t n = pread(proc->log, proc->chunk, CAY_MAX_DATA,
-                      (off_t)(proc->log_offset - proc->log_start + sizeof(proc->log_start)));
+    ssize_t n = proc->log < 0
+                    ? 0
+                    : pread(proc->log, proc->chunk, CAY_MAX_DATA,
+                            (off_t)(proc->log_offset - proc->log_start + sizeof(proc->log_start)));
     if (n < 0)
         return cay_fail_errno(err, errno, "cannot read the saved output");
+    if (n == 0 && proc->log_offset < proc->log_end) {
+        proc->follow.over = true;
+        return cay_fail(err, CAY_E_LOST,
+                        "the last %llu bytes that sandbox '%s' printed were not saved when it "
+                        "ended: the host's disk was full, or their file is damaged",
+                        (unsigned long long)(proc->log_end - proc->log_offset), proc->id);
+    }
     *out = (struct cay_event){.kind = CAY_EVENT_OUTPUT,
                               .stream = 1,
                               .offset = proc->log_offset,
@@ -279,7 +306,7 @@ int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
         return follow_take(&proc->follow, &proc->current, out, err);
     msg_done(&proc->current);
     proc->current = (struct msg){0};
-    if (proc->log >= 0 && !proc->follow.over)
+    if (proc->chunk && !proc->follow.over)
         return next_saved(proc, out, err);
     while (!proc->follow.over) {
         int popped = chan_pop(&proc->chan, &proc->current, err);

@@ -90,8 +90,9 @@ int sandbox_worker_look(struct cay *cay, const char *id, unsigned *looks, struct
 
 /* Sends what the socket takes. What comes meanwhile is a sign of life too, and is taken out of the
  * way of a worker that has something to say before it reads on. */
-static ssize_t send_some(struct cay_fs *fs, const char *bytes, size_t size, struct cay_error *err)
+static ssize_t send_some(void *peer, const char *bytes, size_t size, struct cay_error *err)
 {
+    struct cay_fs *fs = peer;
     for (unsigned looks = 0;;) {
         ssize_t n = sock_send_within(fs->chan.sock, bytes, size, NULL, 0, SANDBOX_WORKER_LOOK_MS);
         if (n >= 0)
@@ -108,17 +109,10 @@ static ssize_t send_some(struct cay_fs *fs, const char *bytes, size_t size, stru
 static int send(struct cay_fs *fs, const struct msg *request, struct cay_error *err)
 {
     struct cay_error why;
-    autobuf struct cay_buf buf = CAY_BUF(CAY_MAX_FRAME + FRAME_HEADER);
-    if (msg_encode(&buf, request, 0) < 0)
-        return cay_fail(err, CAY_E_TOO_LARGE, "the message is larger than %u bytes", CAY_MAX_FRAME);
-    for (size_t done = 0; done < buf.size;) {
-        ssize_t n = send_some(fs, buf.data + done, buf.size - done, &why);
-        if (n < 0)
-            return why.code == CAY_E_GONE ? hung_up(err)
-                                          : cay_fail_copy(err, why.code, why.sys_errno, why.text);
-        done += (size_t)n;
-    }
-    return 0;
+    if (sandbox_send_parts(request, send_some, fs, &why) == 0)
+        return 0;
+    return why.code == CAY_E_GONE ? hung_up(err)
+                                  : cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }
 
 /* As chan_recv, but for signs of life: those only say that it is worth waiting. */

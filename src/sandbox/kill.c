@@ -5,6 +5,7 @@
  * gone or wrong, so nobody is killed who is not a keeper of that name while the lock is held.
  */
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/util.h"
 #include "jail/sys.h"
 #include "sandbox/record.h"
@@ -22,8 +23,8 @@
 #define DEATH_MS 10000
 #define PAUSE_NS 10000000
 
-/* `cay-keeper NAME`, as launch.c starts it; a prepared one was started under its instance's name.
- */
+/* `cay-keeper NAME`, as launch.c starts it; a prepared one was started under its instance's name,
+ * which is not known (NULL) if its record cannot be read. */
 static bool is_keeper(pid_t pid, const char *id, const char *instance)
 {
     static const char program[] = "cay-keeper";
@@ -33,7 +34,8 @@ static bool is_keeper(pid_t pid, const char *id, const char *instance)
     if (n <= (ssize_t)sizeof(program) || memcmp(line, program, sizeof(program)) != 0)
         return false;
     const char *name = line + sizeof(program); /* ends with the NUL that reading added, at last */
-    return strcmp(name, id) == 0 || (instance && strcmp(name, instance) == 0);
+    return strcmp(name, id) == 0 ||
+           (instance ? strcmp(name, instance) == 0 : parse_id_reserved(name));
 }
 
 static int pidfd_by_record(struct cay *cay, const char *id, pid_t *pid)
@@ -46,13 +48,14 @@ static int pidfd_by_record(struct cay *cay, const char *id, pid_t *pid)
         return -1;
     /* The pidfd pins who has the number now; then it is looked at. */
     autofd int pidfd = sys_pidfd_open((pid_t)status.keeper_pid);
-    if (pidfd < 0 || !is_keeper((pid_t)status.keeper_pid, id, status.instance))
+    if (pidfd < 0 ||
+        !is_keeper((pid_t)status.keeper_pid, id, status.instance ? status.instance : id))
         return -1;
     *pid = (pid_t)status.keeper_pid;
     return steal_fd(&pidfd);
 }
 
-/* Who listens there is the keeper, whatever a record says. */
+/* Who listens there is the keeper, whatever a record says, if it is one at all. */
 static int pidfd_by_socket(struct cay *cay, const char *id, pid_t *pid)
 {
     struct ucred peer;
@@ -61,8 +64,11 @@ static int pidfd_by_socket(struct cay *cay, const char *id, pid_t *pid)
     if (sandbox_dial(cay, id, &sock, NULL) < 0 ||
         getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return -1;
+    autofd int pidfd = sys_pidfd_open(peer.pid);
+    if (pidfd < 0 || !is_keeper(peer.pid, id, NULL))
+        return -1;
     *pid = peer.pid;
-    return sys_pidfd_open(peer.pid);
+    return steal_fd(&pidfd);
 }
 
 /* 1 or 0; -1 if that cannot be known, which is never taken for an end. */

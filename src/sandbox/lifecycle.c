@@ -17,6 +17,10 @@
 /* A run directory without a lock is taken for one that is being made, for two seconds. */
 #define BARE_TRIES 300
 #define BARE_PAUSE_NS 10000000
+/* A keeper that hung up, sooner than one that does not answer is given up, has ended: the next one
+ * of the name is asked, too, before it is killed. */
+#define FORCE_TRIES 4
+#define HUNG_UP_US 1000000
 
 int cay_get(struct cay *cay, const char *id, struct cay_sandbox **out, struct cay_error *err)
 {
@@ -100,12 +104,6 @@ int cay_resume(struct cay_sandbox *sandbox, struct cay_error *err)
     return sandbox_order(sandbox, &(struct msg){.type = OP_RESUME}, err);
 }
 
-/* The keeper's own refusal, as so many are connected to it; a shortage of ours has an errno. */
-static bool is_crowded(const struct cay_error *why)
-{
-    return why->code == CAY_E_LIMIT && !why->sys_errno;
-}
-
 /* Ending what has ended already is what was asked for. A keeper that does not understand even this,
  * or has no place left for who would kill its sandbox, is killed. */
 static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
@@ -116,7 +114,7 @@ static int end(struct cay_sandbox *sandbox, uint64_t grace_ms, uint64_t flags,
     if (sandbox_order(sandbox, &request, &why) == 0 || why.code == CAY_E_GONE)
         return 0;
     if (why.code == CAY_E_VERSION || why.code == CAY_E_UNSUPPORTED ||
-        (is_crowded(&why) && !grace_ms))
+        (sandbox_is_crowded(&why) && !grace_ms))
         return sandbox_kill_keeper(sandbox->cay, sandbox->id, err);
     return cay_fail_copy(err, why.code, why.sys_errno, why.text);
 }
@@ -140,7 +138,13 @@ static int end_by_force(struct cay *cay, const char *id, struct cay_error *err)
     struct cay_sandbox *sandbox = sandbox_new(cay, id, err);
     if (!sandbox)
         return -1;
-    int ended = end(sandbox, 0, MSG_F_REMOVE, &why);
+    int ended = -1;
+    for (int i = 0; i < FORCE_TRIES && ended < 0; i++) {
+        uint64_t start = cay_now_us();
+        ended = end(sandbox, 0, MSG_F_REMOVE, &why);
+        if (why.code != CAY_E_UNAVAILABLE || cay_now_us() - start > HUNG_UP_US)
+            break;
+    }
     cay_sandbox_free(sandbox);
     if (ended == 0 || why.code == CAY_E_NOT_FOUND)
         return 0;

@@ -50,8 +50,9 @@ static const struct part run_parts[] = {
 };
 
 static const struct part state_parts[] = {
-    {"sandboxes", S_IFDIR, true},  {"images", S_IFDIR, false},    {"audit", S_IFDIR, false},
-    {"cayd.lock", S_IFREG, false}, {"front.key", S_IFREG, false}, {"lost+found", S_IFDIR, false},
+    {"sandboxes", S_IFDIR, true},   {"spools", S_IFDIR, false},    {"images", S_IFDIR, false},
+    {"audit", S_IFDIR, false},      {"cayd.lock", S_IFREG, false}, {"front.key", S_IFREG, false},
+    {"lost+found", S_IFDIR, false},
 };
 
 static const struct part *find_part(enum home_kind kind, int dir, const char *name)

@@ -53,6 +53,12 @@ int sandbox_unsent(struct chan *chan, struct cay_error *err);
  * chan_done. */
 int sandbox_call(struct cay_sandbox *sandbox, const struct msg *request, struct chan *chan,
                  struct msg *answer, struct cay_error *err);
+/* The keeper has no place for one more caller. A limit of its own is the only one that is told
+ * without an errno: a shortage of this process, or of its host, has one. */
+static inline bool sandbox_is_crowded(const struct cay_error *why)
+{
+    return why->code == CAY_E_LIMIT && !why->sys_errno;
+}
 /* A request whose answer is just OK. */
 int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct cay_error *err);
 
@@ -66,6 +72,12 @@ int sandbox_order(struct cay_sandbox *sandbox, const struct msg *request, struct
 bool sandbox_await(int sock, uint64_t ms);
 /* Asks it. -1 with CAY_E_UNAVAILABLE: it did not answer, and `sock` (-1: none) is silent still. */
 int sandbox_check(struct cay *cay, const char *id, int sock, struct cay_error *err);
+/* Sends a message in the parts that the socket takes. `part` sends one, and waits until it can as
+ * its peer deserves: how much it sent, or -1. */
+int sandbox_send_parts(const struct msg *msg,
+                       ssize_t (*part)(void *peer, const char *bytes, size_t size,
+                                       struct cay_error *err),
+                       void *peer, struct cay_error *err);
 /* Sends to the keeper of `id`. What it does not take may be waited for as long as it lives: a
  * process that does not read holds back whoever writes to it. */
 int sandbox_send(struct cay *cay, const char *id, int sock, const struct msg *msg,

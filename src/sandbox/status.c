@@ -21,6 +21,7 @@ static const struct wire_field fields[] = {
     S(7, WIRE_U64, ttl_deadline_us), S(8, WIRE_U64, keeper_pid), S(9, WIRE_U64, init_pid),
     S(10, WIRE_U64, processes),      S(11, WIRE_U64, id_range),  S(12, WIRE_U64, ephemeral),
     S(13, WIRE_STRV, labels),        S(14, WIRE_STR, instance),  S(15, WIRE_STR, version),
+    S(16, WIRE_U64, log_end),
 };
 #undef S
 

@@ -22,6 +22,7 @@ struct status {
     /* The name that it was prepared under, which its cgroup and its ids have; NULL: its own. */
     const char *instance;
     const char *version; /* of the cay that keeps it; NULL in what is encoded: of this one */
+    uint64_t log_end;    /* of one that has ended: where its output ended; 0: none, or not known */
 };
 
 int status_encode(const struct status *status, struct cay_buf *out);

@@ -120,6 +120,15 @@ static bool sweep_instance(struct cay *cay, const char *instance)
     return false;
 }
 
+/* A keeper says how it is before it makes its socket. Whose status is empty beside one was not
+ * about to be made: its status was cut, or removed and made anew (adopt_bare). */
+static bool was_up(const struct cay *cay, const char *id)
+{
+    char path[CAY_MAX_ID + 8];
+    snprintf(path, sizeof(path), "%s/ctl", id);
+    return faccessat(cay->run, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
 {
     struct cay_error err;
@@ -128,7 +137,8 @@ int sandbox_sweep(struct cay *cay, const char *id, int status_fd)
     bool known = record_read(status_fd, &buf, &err) >= 0;
     if (!known && err.code != CAY_E_NOT_FOUND && err.code != CAY_E_INVALID)
         return -1; /* there may be one, and what it says counts */
-    enum last what = known || err.code == CAY_E_INVALID ? LAST_DAMAGED : LAST_NONE;
+    enum last what =
+        known || err.code == CAY_E_INVALID || was_up(cay, id) ? LAST_DAMAGED : LAST_NONE;
     if (known && status_decode(buf.data, buf.size, &status, NULL) == 0)
         what = LAST_KNOWN;
     /* A process that does not die keeps its cgroup; the run directory then stays for the next

@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import json
 import os
+import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -706,3 +708,77 @@ def test_what_waits_in_the_pool_is_nobodys(daemons):
     until(lambda: len(waiting(daemon)) <= 1, 5)
     daemon.cay.run("rm", "-f", "mine", check=True)
     until(lambda: waiting(daemon) == [], 5)
+
+
+@pytest.mark.parametrize("how", ["crashes", "fails", "hangs"])
+def test_an_upgrade_to_a_program_that_does_not_start_is_refused(daemons, tmp_path, how):
+    """It is asked before anybody is sent away: the old one goes on, and says why."""
+    daemon = daemons()
+    box = daemon.create()
+    daemon.stop()
+    daemon.program = tmp_path / "cayd"
+    shutil.copy2(lib_daemon.PROGRAM, daemon.program)
+    daemon.start()
+    good = tmp_path / "good"
+    shutil.copy2(daemon.program, good)
+    script = {"crashes": "kill -SEGV $$", "fails": "echo 'no libfoo.so.7' >&2; exit 127", "hangs": "exec sleep 600"}[how]
+    new = tmp_path / "new"
+    new.write_text(f"#!/bin/sh\n{script}\n")
+    new.chmod(0o755)
+    os.rename(new, daemon.program)
+    pid = daemon.pid
+    daemon.signal(signal.SIGUSR2)
+    assert daemon.exec(box, "echo here")["stdout"] == "here\n", "it serves meanwhile"
+    daemon.wait_log("cannot upgrade", 30)
+    line = [line for line in daemon.lines() if line["msg"] == "cannot upgrade"][-1]
+    words = {"crashes": "signal 11", "fails": "127: no libfoo.so.7", "hangs": "does not end"}[how]
+    assert words in line["why"] and "--check" in line["why"], line
+    assert daemon.get("/readyz").status == 200 and daemon.pid == pid
+    children = subprocess.run(["ps", "--ppid", str(pid), "-o", "args="], stdout=subprocess.PIPE, text=True).stdout
+    assert "sleep 600" not in children and "defunct" not in children, children
+    os.rename(good, daemon.program)
+    daemon.upgrade()
+    assert daemon.exec(box, "echo here")["stdout"] == "here\n"
+
+
+def used(pid):
+    """Seconds of processor time."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_without_descriptors_and_without_clients_it_does_not_spin(daemons):
+    """Nobody is connected whose end could give it one: it waits, and goes on when there are some."""
+    daemon = daemons()
+    daemon.exec(daemon.create(), "true")
+    until(lambda: daemon.lines())
+    limits = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+    with daemon.dial() as sock:  # each that waits is accepted while there is room
+        sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert sock.recv(4096)
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
+    with daemon.dial() as sock:
+        sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        before = used(daemon.pid)
+        time.sleep(1.5)
+        assert used(daemon.pid) - before < 0.3
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, limits)
+        sock.settimeout(10)
+        assert b" 200 " in sock.recv(4096)
+    assert daemon.get("/readyz").status == 200
+
+
+def test_a_limit_on_file_sizes_is_an_error_and_not_the_end(daemons):
+    """Of whoever starts it: what cannot be written is refused with its cause."""
+    daemon = daemons()
+    box = daemon.create()
+    assert daemon.exec(box, "echo on")["stdout"] == "on\n"
+    size = (daemon.state / "audit" / "audit.jsonl").stat().st_size
+    limits = resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (size, limits[1]))
+    answers = [daemon.post(f"/sandboxes/{box}/exec", {"argv": ["true"]}), daemon.post("/sandboxes", {})]
+    assert daemon.alive(), daemon.log_text()[-500:]
+    for answer in answers:
+        assert answer.status >= 400 and "ulimit -f" in answer.error["message"], answer
+    resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, limits)
+    until(lambda: daemon.post(f"/sandboxes/{box}/exec", {"argv": ["true"]}).status == 200)

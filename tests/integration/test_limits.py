@@ -225,3 +225,22 @@ def test_a_keeper_without_descriptors_says_so(fresh):
     assert started and refusals, (len(started), len(refusals))
     assert all("ulimit -n" in done.stderr for done in refusals), refusals[0].stderr
     assert len([p for p in fresh.json("procs", "few", "--json") if p["running"]]) == len(started)
+
+
+@pytest.mark.parametrize("limit", ["4096", "0"])
+def test_a_hard_limit_on_file_sizes_is_named(fresh, limit):
+    """Nothing can be made under it: an error that says what to raise, and nothing is left."""
+    for command in (["create", "--name", "never"], ["run", "--", "true"]):
+        argv = ["prlimit", f"--fsize={limit}:{limit}", fresh.program, *command]
+        done = subprocess.run(argv, env=fresh.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        refused(done, "ulimit -f")
+    assert fresh.run("ps", "-a", "-q", check=True).stdout == ""
+
+
+def test_a_file_that_reaches_the_limit_of_the_caller(fresh, tmp_path):
+    """Of the command line: the rest of a copy cannot be written, and it says so instead of dying of a signal."""
+    fresh.create("--name", "box")
+    fresh.run("exec", "box", "-c", "head -c 100000 /dev/zero > /tmp/f", check=True)
+    argv = ["prlimit", "--fsize=50000:50000", fresh.program, "cp", "box:/tmp/f", tmp_path / "f"]
+    done = subprocess.run(argv, env=fresh.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    refused(done, "ulimit -f")
