@@ -265,7 +265,7 @@ static int wait_once(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms
         return -1;
     }
     json_t *object = json_parse(answer.body.data, answer.body.size);
-    bool good = json_is_object(object);
+    bool good = json_is_exit(object);
     if (good)
         json_to_exit(object, out);
     json_decref(object);
@@ -286,7 +286,9 @@ int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct
         if (wait_once(sandbox, pid, timeout_ms, &lost, out, err) == 0)
             return 0;
         uint64_t now = cay_now_us();
-        if (!patience || now - began > STREAM_PATIENCE_MS * 1000ull)
+        /* A long wait that was cut is a new loss, but not one that a hung keeper made long. */
+        bool renewed = now - began > STREAM_PATIENCE_MS * 1000ull && err->sys_errno != ETIMEDOUT;
+        if (!patience || renewed)
             patience = now + STREAM_PATIENCE_MS * 1000ull;
         if (!lost || now > patience)
             return -1;

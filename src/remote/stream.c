@@ -32,7 +32,7 @@
 #define OUT_MAX (2u << 20)
 /* Input read at once: a message of the largest size, and what came with it. */
 #define INPUT_MAX (2u << 20)
-/* Between two attempts to connect. */
+/* Between two attempts. */
 #define RETRY_FIRST_US 50000
 #define RETRY_MOST_US 500000
 /* Input that is still on its way when the caller has closed its end. */
@@ -51,7 +51,7 @@ struct leg {
     struct http_run run;
     bool active, paused;
     uint64_t started_us;
-    uint64_t bytes;        /* of a good answer */
+    bool advanced;         /* it brought output */
     struct cay_buf answer; /* of a bad one */
     struct retry retry;
 };
@@ -127,6 +127,13 @@ static bool may_pass(const struct cay_error *err)
     return err->code == CAY_E_UNAVAILABLE || err->code == CAY_E_TIMEOUT;
 }
 
+/* The daemon is there and waits for the keeper in vain. A command that is silent has no part in
+ * this: its keeper answers for it. */
+static bool is_hung(const struct cay_error *err)
+{
+    return err->code == CAY_E_UNAVAILABLE && err->sys_errno == ETIMEDOUT;
+}
+
 /* False: the time is over. */
 static bool try_again(struct retry *retry)
 {
@@ -149,7 +156,7 @@ static int start_leg(struct stream *s, struct leg *leg, curl_write_callback on_b
         return -1;
     }
     leg->answer.size = 0;
-    leg->bytes = 0;
+    leg->advanced = false;
     leg->paused = false;
     leg->started_us = cay_now_us();
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -165,6 +172,11 @@ static void stop_leg(struct stream *s, struct leg *leg)
     leg->active = false;
     http_run_done(&leg->run);
     ask_done(&leg->ask);
+}
+
+static bool was_steady(const struct leg *leg)
+{
+    return cay_now_us() - leg->started_us > STEADY_US;
 }
 
 static long status_of(const struct leg *leg)
@@ -185,7 +197,7 @@ static size_t keep_answer(struct leg *leg, const char *bytes, size_t size)
 static int leg_error(const struct leg *leg, CURLcode code, struct cay_error *err)
 {
     long status = status_of(leg);
-    if (status >= 300 && (code == CURLE_OK || leg->answer.size))
+    if (http_is_refusal(status, code, &leg->answer))
         return http_refused(status, leg->answer.data, leg->answer.size, err);
     return code == CURLE_OK ? 0 : http_lost(&leg->run, code, err);
 }
@@ -202,6 +214,10 @@ static void not_a_stream(struct stream *s)
 static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event)
 {
     struct cay_exit e;
+    if (!json_is_exit(json_object_get(event, "exit"))) {
+        not_a_stream(s);
+        return;
+    }
     json_to_exit(json_object_get(event, "exit"), &e);
     const struct msg msg = {
         .type = MSG_EXIT,
@@ -259,11 +275,13 @@ static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, s
                                 .code = s->missing,
                                 .data = {bytes, size}};
         s->missing = CAY_OK;
+        s->reader.advanced = true;
         say(s, &msg);
         s->next = offset + size;
         return 0;
     }
     if (kind == FRAMES_GAP) {
+        s->reader.advanced = true;
         /* The offset of what follows tells the caller how much, and this why. */
         s->missing = gap_code(bytes, size);
         return 0;
@@ -292,7 +310,6 @@ static size_t on_output(char *bytes, size_t size, size_t n, void *data)
         s->reader.paused = true;
         return CURL_WRITEFUNC_PAUSE;
     }
-    s->reader.bytes += total;
     int fed = frames_feed(&s->frames, bytes, total);
     if (fed < 0 || buf_failed(&s->out)) {
         s->out.failed = false;
@@ -325,13 +342,16 @@ static void reader_ended(struct stream *s, CURLcode code)
     if (s->over)
         return;
     long status = status_of(leg);
-    if (status >= 200 && status < 300 && (leg->bytes || cay_now_us() - leg->started_us > STEADY_US))
-        leg->retry = (struct retry){0};
-    s->met = s->met || (status >= 200 && status < 300);
-    if (s->refused.code)
+    bool good = status >= 200 && status < 300, cut = true;
+    s->met = s->met || good;
+    if (s->refused.code) {
         err = s->refused;
-    else if (leg_error(leg, code, &err) == 0)
+    } else if (leg_error(leg, code, &err) == 0) {
         cay_fail(&err, CAY_E_UNAVAILABLE, "the daemon ended the stream of output");
+        cut = false; /* which a daemon that lives does not do without a word */
+    }
+    if (leg->advanced || (good && cut && !is_hung(&err) && was_steady(leg)))
+        leg->retry = (struct retry){0};
     if (s->met)
         note_removed(&err);
     if (!may_pass(&err) || !try_again(&leg->retry))
@@ -362,9 +382,9 @@ static void start_writer(struct stream *s)
 }
 
 /* A post that had a connection for a while was held back by the process: its loss is a new one. */
-static bool post_again(struct leg *leg, CURLcode code)
+static bool post_again(struct leg *leg, CURLcode code, const struct cay_error *err)
 {
-    if (code != CURLE_COULDNT_CONNECT && cay_now_us() - leg->started_us > STEADY_US)
+    if (code != CURLE_COULDNT_CONNECT && !is_hung(err) && was_steady(leg))
         leg->retry = (struct retry){0};
     return try_again(&leg->retry);
 }
@@ -376,10 +396,10 @@ static void writer_ended(struct stream *s, CURLcode code)
     if (leg_error(leg, code, &err) == 0) {
         s->input_ended = s->eof;
         s->input_at += s->input.size;
-    } else if (!s->sole && status_of(leg) == 0 && code != CURLE_COULDNT_CONNECT) {
+    } else if (!s->sole && status_of(leg) < 300 && code != CURLE_COULDNT_CONNECT) {
         cay_fail_context(&err, "input may be lost");
         fail(s, &err);
-    } else if (may_pass(&err) && post_again(leg, code)) {
+    } else if (may_pass(&err) && post_again(leg, code, &err)) {
         return; /* nothing of it was taken, or it has its offset */
     } else if (err.code == CAY_E_CONFLICT || err.code == CAY_E_NOT_FOUND ||
                err.code == CAY_E_GONE) {
@@ -474,9 +494,10 @@ static void take_ends(struct stream *s)
         if (m->msg != CURLMSG_DONE)
             continue;
         bool reader = m->easy_handle == s->reader.run.easy;
-        CURLcode code = m->data.result;
+        struct leg *leg = reader ? &s->reader : &s->writer;
+        CURLcode code = http_whole(&leg->run, m->data.result);
         reader ? reader_ended(s, code) : writer_ended(s, code);
-        stop_leg(s, reader ? &s->reader : &s->writer);
+        stop_leg(s, leg);
     }
 }
 
