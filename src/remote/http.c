@@ -326,6 +326,11 @@ bool http_is_refusal(long status, CURLcode code, const struct cay_buf *body)
     return whole;
 }
 
+bool http_is_hung(const struct cay_error *err)
+{
+    return err->code == CAY_E_UNAVAILABLE && err->sys_errno == ETIMEDOUT;
+}
+
 int http_refused(long status, const char *body, size_t size, struct cay_error *err)
 {
     json_t *answer = json_parse(body, size);

@@ -114,6 +114,9 @@ CURLcode http_whole(struct http_run *run, CURLcode code);
 int http_lost(const struct http_run *run, CURLcode code, struct cay_error *err);
 /* Whether the daemon refused, and not the connection failed. */
 bool http_is_refusal(long status, CURLcode code, const struct cay_buf *body);
+/* The daemon waited for the keeper in vain. A silent command has no part in this: its keeper
+ * answers for it. */
+bool http_is_hung(const struct cay_error *err);
 /* Fills err from the body of an answer that is no 2xx. */
 int http_refused(long status, const char *body, size_t size, struct cay_error *err);
 

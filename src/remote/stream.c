@@ -122,16 +122,10 @@ static void flush(struct stream *s)
 
 /* ---- retrying -------------------------------------------------------------------------------- */
 
+/* A daemon that has waited for the keeper in vain waits no less the next time. */
 static bool may_pass(const struct cay_error *err)
 {
-    return err->code == CAY_E_UNAVAILABLE || err->code == CAY_E_TIMEOUT;
-}
-
-/* The daemon is there and waits for the keeper in vain. A command that is silent has no part in
- * this: its keeper answers for it. */
-static bool is_hung(const struct cay_error *err)
-{
-    return err->code == CAY_E_UNAVAILABLE && err->sys_errno == ETIMEDOUT;
+    return !http_is_hung(err) && (err->code == CAY_E_UNAVAILABLE || err->code == CAY_E_TIMEOUT);
 }
 
 /* False: the time is over. */
@@ -294,7 +288,7 @@ static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, s
     else if (kind == FRAMES_ERROR)
         on_error_event(s, event);
     else
-        end_with(s, &(struct msg){.type = MSG_OK});
+        end_with(s, &(struct msg){.type = MSG_OK, .offset = offset, .code = s->missing});
     json_decref(event);
     return 1;
 }
@@ -321,13 +315,17 @@ static size_t on_output(char *bytes, size_t size, size_t n, void *data)
 static void start_reader(struct stream *s)
 {
     struct leg *leg = &s->reader;
+    char stall[24];
     ask_init(&leg->ask, "GET", s->log ? "sandboxes/%/logs" : "sandboxes/%/processes/%/output",
              s->id, s->pid);
     if (s->next != CAY_FROM_KEPT)
         ask_query_num(&leg->ask, "from", s->next);
     ask_query_bool(&leg->ask, "follow", s->follow);
-    if (s->stall_ms)
-        ask_query_num(&leg->ask, "stall", CAY_MIN(s->stall_ms, (uint64_t)CAY_MAX_STALL_MS) / 1000);
+    if (s->stall_ms) {
+        snprintf(stall, sizeof(stall), "%llums",
+                 (unsigned long long)CAY_MIN(s->stall_ms, (uint64_t)CAY_MAX_STALL_MS));
+        ask_query(&leg->ask, "stall", stall);
+    }
     leg->ask.accept = FRAMES_TYPE;
     leg->ask.seconds = 0;
     s->refused.code = CAY_OK;
@@ -350,7 +348,7 @@ static void reader_ended(struct stream *s, CURLcode code)
         cay_fail(&err, CAY_E_UNAVAILABLE, "the daemon ended the stream of output");
         cut = false; /* which a daemon that lives does not do without a word */
     }
-    if (leg->advanced || (good && cut && !is_hung(&err) && was_steady(leg)))
+    if (leg->advanced || (good && cut && was_steady(leg)))
         leg->retry = (struct retry){0};
     if (s->met)
         note_removed(&err);
@@ -382,9 +380,9 @@ static void start_writer(struct stream *s)
 }
 
 /* A post that had a connection for a while was held back by the process: its loss is a new one. */
-static bool post_again(struct leg *leg, CURLcode code, const struct cay_error *err)
+static bool post_again(struct leg *leg, CURLcode code)
 {
-    if (code != CURLE_COULDNT_CONNECT && !is_hung(err) && was_steady(leg))
+    if (code != CURLE_COULDNT_CONNECT && was_steady(leg))
         leg->retry = (struct retry){0};
     return try_again(&leg->retry);
 }
@@ -399,7 +397,7 @@ static void writer_ended(struct stream *s, CURLcode code)
     } else if (!s->sole && status_of(leg) < 300 && code != CURLE_COULDNT_CONNECT) {
         cay_fail_context(&err, "input may be lost");
         fail(s, &err);
-    } else if (may_pass(&err) && post_again(leg, code, &err)) {
+    } else if (may_pass(&err) && post_again(leg, code)) {
         return; /* nothing of it was taken, or it has its offset */
     } else if (err.code == CAY_E_CONFLICT || err.code == CAY_E_NOT_FOUND ||
                err.code == CAY_E_GONE) {

@@ -8,8 +8,8 @@
  * A connection that is lost is made again where it was, for STREAM_PATIENCE_MS: a daemon that is
  * restarted or upgraded goes unnoticed. What counts as a new loss, with a time of its own, is one
  * after output, or of a connection that stood for a while: so a command may be silent for as long
- * as it likes, and a server that ends each stream at once, or a keeper that hangs, is an error when
- * the time is over. Used by exec.c.
+ * as it likes, and a server that ends each stream at once is an error when the time is over. A
+ * keeper that hangs is one as soon as the daemon says so. Used by exec.c.
  */
 #ifndef CAY_REMOTE_STREAM_H
 #define CAY_REMOTE_STREAM_H

@@ -254,24 +254,6 @@ int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follo
     return 0;
 }
 
-/* 1: readable; 0: time is up; -1. */
-static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
-{
-    struct pollfd p = {.fd = sock, .events = POLLIN};
-    uint64_t end = timeout_ms > 0 ? cay_now_us() + (uint64_t)timeout_ms * 1000 : 0;
-    for (;;) {
-        int n = poll(&p, 1, timeout_ms);
-        if (n >= 0)
-            return n > 0;
-        if (errno != EINTR)
-            return cay_fail_errno(err, errno, "cannot wait for output");
-        if (timeout_ms > 0) {
-            uint64_t now = cay_now_us();
-            timeout_ms = now >= end ? 0 : (int)((end - now) / 1000) + 1;
-        }
-    }
-}
-
 int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
                   struct cay_error *err)
 {
@@ -287,8 +269,8 @@ int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
             return -1;
         if (popped > 0)
             return follow_take(&proc->follow, &proc->current, out, err);
-        int ready = timeout_ms < 0 ? await_keeper(proc, err) + 1
-                                   : wait_readable(proc->chan.sock, timeout_ms, err);
+        int ready =
+            timeout_ms < 0 ? await_keeper(proc, err) + 1 : chan_await(&proc->chan, timeout_ms, err);
         if (ready <= 0)
             return timeout_ms < 0 ? -1 : ready;
         ssize_t n = chan_fill(&proc->chan);
@@ -391,20 +373,6 @@ int cay_signal(struct cay_sandbox *sandbox, pid_t pid, int signal, bool tree, st
     return sandbox_order(sandbox, &request, err);
 }
 
-static void take_proc(const struct msg *msg, struct cay_proc_info *out)
-{
-    *out = (struct cay_proc_info){
-        .pid = (pid_t)msg->pid,
-        .running = msg->flags & MSG_F_RUNNING,
-        .pty = msg->flags & MSG_F_PTY,
-        .started_ms = msg->started_ms,
-        .output_start = msg->offset,
-        .output_end = msg->end,
-    };
-    out->exit = msg_exit(msg);
-    snprintf(out->command, sizeof(out->command), "%s", msg->text ? msg->text : "");
-}
-
 int cay_procs(struct cay_sandbox *sandbox,
               int (*each)(const struct cay_proc_info *info, void *data), void *data,
               struct cay_error *err)
@@ -416,7 +384,7 @@ int cay_procs(struct cay_sandbox *sandbox,
         return -1;
     int got = 1, stop = 0;
     while (got > 0 && msg.type == MSG_PROC && !stop) {
-        take_proc(&msg, &info);
+        info = msg_proc(&msg);
         stop = each(&info, data);
         msg_done(&msg);
         got = chan_recv(&chan, &msg, err);
