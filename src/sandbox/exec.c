@@ -191,6 +191,12 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail_errno(err, errno, "cannot open the saved output of sandbox '%s'", sandbox->id);
         return NULL;
     }
+    uint64_t start = 0;
+    ssize_t n = log < 0 ? 0 : pread(log, &start, sizeof(start), 0);
+    if (n < 0) {
+        cay_fail_errno(err, errno, "cannot read the saved output of sandbox '%s'", sandbox->id);
+        return NULL;
+    }
     struct cay_proc *proc = proc_new(sandbox, err);
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {
@@ -199,9 +205,7 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
     }
-    uint64_t start = 0;
-    proc->follow.over =
-        log < 0 || pread(log, &start, sizeof(start), 0) != sizeof(start); /* it printed nothing */
+    proc->follow.over = n != (ssize_t)sizeof(start); /* it printed nothing */
     proc->log = steal_fd(&log);
     proc->log_start = start;
     proc->log_offset = from == CAY_FROM_KEPT ? start : CAY_MAX(from, start);

@@ -154,8 +154,6 @@ ENDLESS = [
     pytest.param(lambda: chunked(frame(OUT)[:9], FRAMES), b"ended the stream", id="half a frame"),
     pytest.param(lambda: chunked(b"", FRAMES)[:-2], b"lost the connection", id="cut"),
     pytest.param(lambda: later(1.5, chunked(b"", FRAMES)), b"ended the stream", id="nothing, later"),
-    pytest.param(lambda: later(1.5, unavailable("the keeper does not answer", errno=110)),
-                 b"does not answer", id="keeper"),
 ]
 
 
@@ -166,6 +164,28 @@ def test_a_stream_that_ends_again_and_again(serve, stream, said):
     done = remote(server.path, "exec", "x", "--", "true")
     assert done.returncode == 125 and said in done.stderr, done
     assert 3 <= len(server.seen) <= 60, len(server.seen)
+
+
+HUNG = {"code": "unavailable", "message": "the keeper does not answer", "detail": {"errno": 110}}
+
+
+@pytest.mark.parametrize("words", [("exec", "x", "--", "true"), ("exec", "-i", "x", "--", "cat"), ("logs", "-f", "x"),
+                                   ("wait", "x", "7")])
+@pytest.mark.parametrize("how", ["event", "status"])
+def test_a_keeper_that_hangs(serve, words, how):
+    """The daemon has waited for it a minute. Nobody waits for that a second time."""
+    body = answer(json.dumps({"error": HUNG}).encode(), "503 Service Unavailable")
+
+    def stream(line):
+        if "/output" in line or "/logs" in line:
+            return body if how == "status" else later(1.5, event(ERROR, type="error", error=HUNG))
+        return body if "/stdin" in line or "/wait" in line else STARTED
+
+    server = serve(stream)
+    done = remote(server.path, *words)
+    assert done.returncode == 125 and b"does not answer" in done.stderr, done
+    asked = [line.split("?")[0] for line in server.seen]
+    assert len(asked) == len(set(asked)), asked
 
 
 def test_a_silent_command_outlives_many_daemons(serve):

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -624,6 +625,25 @@ def test_the_end_of_a_log(daemon, prefix, how):
         daemon.cay.run(*how.split(), box, check=True)
         assert wait_for(process, 0) == b""
     daemon.cay.run("rm", "-f", box)
+
+
+@pytest.mark.parametrize("how", ["api", "local"])
+def test_a_log_that_cannot_be_read(daemon, how):
+    """Of one that has ended: its reader is told why, and not that it has ended."""
+    box = daemon.create()
+    daemon.exec(box, "echo hello")
+    daemon.cay.run("kill", box, check=True)
+    until(lambda: daemon.state_of(box) == "exited", 10)
+    [log] = pathlib.Path(daemon.cay.state).glob(f"sandboxes/{box}/log")
+    assert daemon.get(f"/sandboxes/{box}/logs").status == 200
+    log.unlink()
+    log.mkdir()
+    if how == "local":
+        refused(daemon.cay.run("logs", box), "cannot read the saved output")
+    else:
+        answer = daemon.get(f"/sandboxes/{box}/logs")
+        assert answer.code != "gone" and "cannot read the saved output" in answer.error["message"], answer
+    daemon.remove(box)
 
 
 def test_a_result_is_whole_or_an_error(daemon, box):
