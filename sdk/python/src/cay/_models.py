@@ -269,7 +269,7 @@ class Mount:
 
 def text_of(data: Mapping[str, Any], name: str) -> str:
     """A member that has a twin in base64 where its bytes are not UTF-8."""
-    if name + "_base64" not in data:
+    if not isinstance(data, Mapping) or name + "_base64" not in data:
         return str(member(data, name, str))
     try:
         return base64.b64decode(member(data, name + "_base64", str)).decode("utf-8", "surrogateescape")
