@@ -101,6 +101,9 @@ class AsyncSandbox:
         async def post() -> Answer:
             return await self._http.send("POST", self._path + "/processes", json=body, repeat=True)
 
+        def only_find() -> None:
+            body["known"] = True
+
         async def undo(made: Answer | None) -> None:
             if made is None:  # by its key it is found, and not started again
                 process = await find_started(self._http, self._path, body)
@@ -108,7 +111,7 @@ class AsyncSandbox:
                 process = self.process(member(made.json(), "pid", int))
             await process.kill()
 
-        made = await settle(post, undo)
+        made = await settle(post, undo, only_find)
         return self.process(member(made.json(), "pid", int))
 
     def process(self, pid: int) -> AsyncProcess:

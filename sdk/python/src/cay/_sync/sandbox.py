@@ -102,6 +102,9 @@ class Sandbox:
         def post() -> Answer:
             return self._http.send("POST", self._path + "/processes", json=body, repeat=True)
 
+        def only_find() -> None:
+            body["known"] = True
+
         def undo(made: Answer | None) -> None:
             if made is None:  # by its key it is found, and not started again
                 process = find_started(self._http, self._path, body)
@@ -109,7 +112,7 @@ class Sandbox:
                 process = self.process(member(made.json(), "pid", int))
             process.kill()
 
-        made = settle(post, undo)
+        made = settle(post, undo, only_find)
         return self.process(member(made.json(), "pid", int))
 
     def process(self, pid: int) -> Process:
