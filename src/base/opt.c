@@ -200,6 +200,9 @@ static int set_number(const struct opt *opt, void *object, const char *value, st
         return -1;
     if (number == 0 && opt->nonzero)
         return cay_fail(err, CAY_E_INVALID, "bad value '%.64s': must be more than 0", value);
+    if (opt->most && number > opt->most)
+        return cay_fail(err, CAY_E_INVALID, "bad value '%.64s': must be %llu seconds at most",
+                        value, (unsigned long long)(opt->most / 1000));
     *(uint64_t *)((char *)object + opt->offset) = number;
     if (opt->extra)
         *(bool *)((char *)object + opt->extra) = true;

@@ -40,9 +40,10 @@ struct opt {
     const char *metavar; /* NULL for flags */
     const char *help;    /* one line, no full stop */
     uint16_t
-        extra;    /* MOUNTS: offset of the count. Numbers: offset of a bool "was given"; 0: none */
-    uint16_t max; /* lists: entries at most; 0: OPT_MAX_LIST. JSON strings: 1 takes an empty one */
-    bool nonzero; /* numbers: 0 is refused, because it would silently mean "the default" */
+        extra;     /* MOUNTS: offset of the count. Numbers: offset of a bool "was given"; 0: none */
+    uint16_t max;  /* lists: entries at most; 0: OPT_MAX_LIST. JSON strings: 1 takes an empty one */
+    bool nonzero;  /* numbers: 0 is refused, because it would silently mean "the default" */
+    uint64_t most; /* durations: the longest; 0: any */
 };
 
 #define OPT_MAX_LIST 4096

@@ -198,8 +198,11 @@ static int find_tail(struct cli *cli, uint64_t *from)
     if (cay_attach(cli->sandbox, 0, CAY_FROM_KEPT, false, &proc, &cli->err) < 0)
         return -1;
     int got;
-    while ((got = cay_proc_next(proc, -1, &event, &cli->err)) > 0 && event.kind == CAY_EVENT_OUTPUT)
-        tail_scan(&tail, &event);
+    while ((got = cay_proc_next(proc, -1, &event, &cli->err)) > 0 && event.kind != CAY_EVENT_EXIT)
+        if (event.kind == CAY_EVENT_OUTPUT)
+            tail_scan(&tail, &event);
+        else
+            tail.end = event.offset + event.size; /* it is told when the log is printed */
     cay_proc_free(proc);
     if (got < 0)
         return -1;

@@ -16,6 +16,7 @@
 #include "daemon/exec_body.h"
 #include "daemon/log.h"
 #include "daemon/output.h"
+#include "wire/frames.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,8 +34,6 @@ enum form {
     FORM_FRAMES,
     FORM_BYTES,
 };
-
-enum frame_kind { FRAME_STDOUT = 1, FRAME_STDERR, FRAME_EXIT, FRAME_END, FRAME_ERROR, FRAME_GAP };
 
 struct output {
     struct call call;
@@ -56,23 +55,11 @@ struct output {
     size_t sent;
 };
 
-static void put_frame(struct cay_buf *out, enum frame_kind kind, uint64_t offset, const char *data,
-                      size_t size)
-{
-    unsigned char head[16] = {(unsigned char)kind};
-    for (int i = 0; i < 4; i++)
-        head[4 + i] = (unsigned char)(size >> (24 - 8 * i));
-    for (int i = 0; i < 8; i++)
-        head[8 + i] = (unsigned char)(offset >> (56 - 8 * i));
-    buf_add(out, head, sizeof(head));
-    buf_add(out, data, size);
-}
-
 /* An event that is not output: JSON in every form that has room for it. */
-static void put_event(struct output *o, enum frame_kind kind, const struct cay_buf *json)
+static void put_event(struct output *o, enum frames_kind kind, const struct cay_buf *json)
 {
     if (o->form == FORM_FRAMES) {
-        put_frame(&o->pending, kind, o->offset, json->data, json->size);
+        frames_put(&o->pending, kind, o->offset, json->data, json->size);
     } else if (o->form == FORM_NDJSON) {
         buf_add(&o->pending, json->data, json->size);
         buf_str(&o->pending, "\n");
@@ -89,7 +76,7 @@ static size_t put_output(struct output *o)
         return n;
     }
     if (o->form == FORM_FRAMES) {
-        put_frame(out, o->stream == 2 ? FRAME_STDERR : FRAME_STDOUT, o->offset, o->data, n);
+        frames_put(out, o->stream == 2 ? FRAMES_STDERR : FRAMES_STDOUT, o->offset, o->data, n);
         return n;
     }
     size_t valid = utf8_valid(o->data, n);
@@ -122,7 +109,7 @@ static void put_end(struct output *o)
     json_str(&json, "type", "end");
     json_num(&json, "offset", o->offset);
     buf_str(&json, "}");
-    put_event(o, FRAME_END, &json);
+    put_event(o, FRAMES_END, &json);
     o->over = true;
 }
 
@@ -136,9 +123,9 @@ static void put_gap(struct output *o, uint64_t offset, uint64_t why)
         return;
     json_gap(&json, o->next, offset, (enum cay_code)why);
     o->offset = o->next;
-    put_event(o, FRAME_GAP, &json);
+    put_event(o, FRAMES_GAP, &json);
     o->broken = o->form == FORM_BYTES;
-    o->next = offset;
+    o->next = o->offset = offset;
 }
 
 /* The log of a sandbox that has ended is a file: no waiting. */
@@ -166,12 +153,12 @@ static void next_saved(struct output *o)
     o->stream = event.stream;
 }
 
-static int open_saved(struct output *o)
+static int open_saved(struct output *o, struct cay_error *err)
 {
     struct request *r = o->r;
-    if (cay_get(r->d->cay, r->id, &o->ended, NULL) < 0)
+    if (cay_get(r->d->cay, r->id, &o->ended, err) < 0)
         return -1;
-    return cay_attach(o->ended, 0, o->next, false, &o->saved, NULL);
+    return cay_attach(o->ended, 0, o->next, false, &o->saved, err);
 }
 
 /* ---- towards the client ---------------------------------------------------------------------- */
@@ -215,7 +202,7 @@ static void output_end(struct request *r, const struct cay_error *why)
 
 static void begin(struct output *o)
 {
-    static const char *const types[] = {"application/x-ndjson", "application/vnd.cay.frames",
+    static const char *const types[] = {"application/x-ndjson", FRAMES_TYPE,
                                         "application/octet-stream"};
     if (o->replied)
         return;
@@ -234,7 +221,7 @@ static void on_silence(struct timer *timer)
 
 /* ---- from the keeper ------------------------------------------------------------------------- */
 
-static void finish(struct output *o, enum frame_kind kind, const struct cay_buf *json)
+static void finish(struct output *o, enum frames_kind kind, const struct cay_buf *json)
 {
     put_event(o, kind, json);
     o->over = true;
@@ -248,6 +235,8 @@ static void fail(struct output *o, const struct cay_error *err)
     autobuf struct cay_buf json = CAY_BUF(4096);
     if (!o->replied) {
         struct cay_error why = *err;
+        timer_clear(&o->r->d->loop, &o->silence);
+        call_end(&o->call);
         exec_slot_explain(o->r, &o->slot, &why);
         reply_error(o->r, &why);
         o->over = true;
@@ -259,7 +248,7 @@ static void fail(struct output *o, const struct cay_error *err)
     error_json(&json, o->r, err);
     buf_str(&json, "}");
     o->broken = o->form == FORM_BYTES;
-    finish(o, FRAME_ERROR, &json);
+    finish(o, FRAMES_ERROR, &json);
 }
 
 static void put_exit(struct output *o, const struct msg *msg)
@@ -275,7 +264,7 @@ static void put_exit(struct output *o, const struct msg *msg)
     buf_str(&json, "{");
     json_exit(&json, &e);
     buf_str(&json, "}}");
-    finish(o, FRAME_EXIT, &json);
+    finish(o, FRAMES_EXIT, &json);
 }
 
 static void put_started(struct output *o, const struct msg *msg)
@@ -334,6 +323,7 @@ static void on_message(struct call *call, const struct msg *msg)
         put_exit(o, msg);
         return;
     case MSG_OK:
+        put_gap(o, msg->offset, msg->code);
         put_end(o);
         call_end(call);
         begin(o);
@@ -355,7 +345,7 @@ static void on_lost(struct call *call, const struct cay_error *err)
         output_free(o);
         return;
     }
-    if (o->logs && !o->replied && err->code == CAY_E_GONE && open_saved(o) == 0)
+    if (o->logs && !o->replied && err->code == CAY_E_GONE && open_saved(o, &why) == 0)
         begin(o);
     else
         fail(o, &why);
@@ -376,7 +366,7 @@ static void on_drop(struct request *r)
 
 static enum form form_of(struct request *r)
 {
-    if (request_accepts(r, "application/vnd.cay.frames"))
+    if (request_accepts(r, FRAMES_TYPE))
         return FORM_FRAMES;
     return request_accepts(r, "application/octet-stream") || request_accepts(r, "text/plain")
                ? FORM_BYTES
@@ -432,7 +422,7 @@ static const struct opt fields[] = {
     OPT("from", 0, OPT_COUNT, offsetof(struct output_query, from), NULL, NULL,
         .extra = offsetof(struct output_query, has_from)),
     OPT("stall", 0, OPT_DURATION, offsetof(struct output_query, stall_ms), NULL, NULL,
-        .nonzero = true),
+        .nonzero = true, .most = CAY_MAX_STALL_MS),
     OPT("follow", 0, OPT_FLAG, offsetof(struct output_query, follow), NULL, NULL),
 };
 
@@ -453,7 +443,7 @@ static void attach(struct request *r, bool logs)
     struct msg request = {.type = OP_ATTACH,
                           .pid = (uint64_t)r->pid,
                           .offset = o->next,
-                          .idle_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS),
+                          .idle_ms = query.stall_ms,
                           .flags = query.follow ? MSG_F_FOLLOW : 0};
     talk(o, &request);
 }

@@ -27,7 +27,7 @@ struct start_query {
 static const struct opt start_parameters[] = {
     OPT("follow", 0, OPT_FLAG, offsetof(struct start_query, follow), NULL, NULL),
     OPT("stall", 0, OPT_DURATION, offsetof(struct start_query, stall_ms), NULL, NULL,
-        .nonzero = true),
+        .nonzero = true, .most = CAY_MAX_STALL_MS),
     OPT("from", 0, OPT_COUNT, offsetof(struct start_query, from), NULL, NULL),
 };
 
@@ -79,7 +79,7 @@ void proc_start(struct request *r)
         return;
     }
     struct msg request = exec_message(&body, &slot);
-    request.idle_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS);
+    request.idle_ms = query.stall_ms;
     request.offset = query.from;
     if (query.follow) {
         output_exec(r, &request, &slot);
@@ -101,16 +101,7 @@ void proc_start(struct request *r)
 
 static void add_proc(struct cay_buf *out, const struct msg *msg)
 {
-    struct cay_proc_info info = {
-        .pid = (pid_t)msg->pid,
-        .running = msg->flags & MSG_F_RUNNING,
-        .pty = msg->flags & MSG_F_PTY,
-        .exit = msg_exit(msg),
-        .started_ms = msg->started_ms,
-        .output_start = msg->offset,
-        .output_end = msg->end,
-    };
-    snprintf(info.command, sizeof(info.command), "%s", msg->text ? msg->text : "");
+    const struct cay_proc_info info = msg_proc(msg);
     json_comma(out);
     buf_str(out, "{");
     json_proc(out, &info);

@@ -292,6 +292,7 @@ static void on_timer(struct timer *timer)
         cay_fail(&call->lost, CAY_E_UNAVAILABLE,
                  "the keeper of sandbox '%s' does not answer; removing it by force ends it",
                  call->id);
+        call->lost.sys_errno = ETIMEDOUT; /* by which clients know it from a daemon that ends */
         lose(call, &call->lost);
     } else if (call->hung_up) {
         explain(call);

@@ -36,6 +36,7 @@ static const struct opt start_fields[] = {
     COMMON,
     OPT("stdin", 0, OPT_FLAG, AT(want_stdin), NULL, NULL),
     OPT("hold", 0, OPT_FLAG, AT(hold), NULL, NULL),
+    OPT("known", 0, OPT_FLAG, AT(known), NULL, NULL),
     OPT("pty", 0, OPT_FLAG, AT(pty), NULL, NULL),
     OPT("rows", 0, OPT_COUNT, AT(rows), NULL, NULL, .nonzero = true),
     OPT("cols", 0, OPT_COUNT, AT(cols), NULL, NULL, .nonzero = true),
@@ -61,6 +62,8 @@ int exec_body(struct request *r, bool background, struct exec_body *out, struct 
         snprintf(r->field, sizeof(r->field), "key");
         return -1;
     }
+    if (body.known && !body.key)
+        return at_fault(r, "known", "'known' asks for a process by its key: give the key", err);
     if (body.argv && !body.argv[0][0])
         return at_fault(r, "argv", "the first argument must not be empty", err);
     if (body.has_timeout && body.timeout_ms == 0)
@@ -82,7 +85,7 @@ struct msg exec_message(const struct exec_body *body, const struct exec_slot *sl
     return (struct msg){
         .type = OP_EXEC,
         .flags = (body->pty ? MSG_F_PTY : 0) | (input ? MSG_F_STDIN : 0) |
-                 (body->hold ? MSG_F_HOLD : 0) | (slot->full ? MSG_F_KNOWN : 0),
+                 (body->hold ? MSG_F_HOLD : 0) | (slot->full || body->known ? MSG_F_KNOWN : 0),
         .argv = body->shell ? NULL : body->argv,
         .shell = body->shell,
         .env = body->env,
@@ -253,6 +256,8 @@ int exec_permit(struct request *r, const struct exec_body *body, bool background
     *slot = (struct exec_slot){0};
     if (is_there(r, action, err) < 0)
         return -1;
+    if (body->known)
+        return 0;
     if (over_quota(r, err)) {
         slot->full = body->key != NULL;
         if (!slot->full)

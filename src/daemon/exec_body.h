@@ -15,7 +15,8 @@ struct exec_body {
     const char *input, *input_base64, *encoding;
     /* processes */
     bool want_stdin, pty;
-    bool hold; /* it waits a while for the first who follows it */
+    bool hold;  /* it waits a while for the first who follows it */
+    bool known; /* nothing is started: only a process that has its key already may be had */
 };
 
 /* The fields of POST exec, or of POST processes; checked. */
@@ -34,7 +35,8 @@ struct exec_slot {
  * client is gone: it may come back with its key, or this daemon. */
 #define EXEC_LEASE_MS 10000
 
-/* Quota of running commands of the request's tenant, then the audit log. */
+/* Quota of running commands of the request's tenant, then the audit log; neither has to do with a
+ * process that is only asked for. */
 int exec_permit(struct request *r, const struct exec_body *body, bool background,
                 struct exec_slot *slot, struct cay_error *err);
 /* The request to the keeper; borrows. */

@@ -415,7 +415,7 @@ static const struct opt parameters[] = {
     OPT("from", 0, OPT_COUNT, offsetof(struct attach_query, from), NULL, NULL,
         .extra = offsetof(struct attach_query, has_from)),
     OPT("stall", 0, OPT_DURATION, offsetof(struct attach_query, stall_ms), NULL, NULL,
-        .nonzero = true),
+        .nonzero = true, .most = CAY_MAX_STALL_MS),
 };
 
 void terminal_attach(struct request *r)
@@ -438,7 +438,7 @@ void terminal_attach(struct request *r)
     t->d = r->d;
     t->pid = (uint64_t)r->pid;
     t->from = query.has_from ? query.from : CAY_FROM_KEPT;
-    t->stall_ms = CAY_MIN(query.stall_ms, (uint64_t)CAY_MAX_STALL_MS);
+    t->stall_ms = query.stall_ms;
     t->out = CAY_BUF(MAX_OUT);
     t->read = CAY_BUF(WS_MAX_MESSAGE + READ_SIZE + 64);
     t->watch = (struct watch){.fd = -1, .ready = on_ready};

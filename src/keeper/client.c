@@ -246,7 +246,9 @@ void client_pump(struct client *client)
         tell_exit(client, proc, client->until, client->gap, client->missing);
         return;
     }
-    struct msg msg = {.type = MSG_OK, .tag = client->tag};
+    /* A reader that is slower than what drops output learns here what it has missed at the end. */
+    struct msg msg = {
+        .type = MSG_OK, .tag = client->tag, .offset = client->until, .code = client->missing};
     add_totals(&msg, spool, client->until);
     client_send(client, &msg, -1);
 }

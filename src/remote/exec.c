@@ -9,7 +9,6 @@
 #include "wire/chan.h"
 #include "wire/follow.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -140,24 +139,6 @@ int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follo
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
-/* 1: readable; 0: time is up; -1. */
-static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
-{
-    struct pollfd p = {.fd = sock, .events = POLLIN};
-    uint64_t end = timeout_ms > 0 ? cay_now_us() + (uint64_t)timeout_ms * 1000 : 0;
-    for (;;) {
-        int n = poll(&p, 1, timeout_ms);
-        if (n >= 0)
-            return n > 0;
-        if (errno != EINTR)
-            return cay_fail_errno(err, errno, "cannot wait for output");
-        if (timeout_ms > 0) {
-            uint64_t now = cay_now_us();
-            timeout_ms = now >= end ? 0 : (int)((end - now) / 1000) + 1;
-        }
-    }
-}
-
 int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
                   struct cay_error *err)
 {
@@ -173,7 +154,7 @@ int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
             return -1;
         if (popped > 0)
             return follow_take(&proc->events, &proc->current, out, err);
-        int ready = wait_readable(proc->chan.sock, timeout_ms, err);
+        int ready = chan_await(&proc->chan, timeout_ms, err);
         if (ready <= 0)
             return ready;
         ssize_t n = chan_fill(&proc->chan);
@@ -261,11 +242,11 @@ static int wait_once(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms
     else if (timeout_ms != UINT64_MAX && json_set_ms(ask.body, "timeout", timeout_ms, err) < 0)
         return -1;
     if (http_do(sandbox->cay->http, &ask, &answer, err) < 0) {
-        *lost = err->code == CAY_E_UNAVAILABLE;
+        *lost = err->code == CAY_E_UNAVAILABLE && !http_is_hung(err);
         return -1;
     }
     json_t *object = json_parse(answer.body.data, answer.body.size);
-    bool good = json_is_object(object);
+    bool good = json_is_exit(object);
     if (good)
         json_to_exit(object, out);
     json_decref(object);
@@ -286,6 +267,7 @@ int cay_wait(struct cay_sandbox *sandbox, pid_t pid, uint64_t timeout_ms, struct
         if (wait_once(sandbox, pid, timeout_ms, &lost, out, err) == 0)
             return 0;
         uint64_t now = cay_now_us();
+        /* A long wait that was cut is a new loss. */
         if (!patience || now - began > STREAM_PATIENCE_MS * 1000ull)
             patience = now + STREAM_PATIENCE_MS * 1000ull;
         if (!lost || now > patience)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's output stream (application/vnd.cay.frames), cut as it arrives: bytes in, events out.
- *
- *   u8 kind | 3 zero bytes | u32 length | u64 offset, big-endian | payload
+ * The daemon's output stream (wire/frames.h), cut as it arrives: bytes in, events out.
  *
  * Output is handed on as it comes, a part of a frame at a time, and so needs no memory; gaps and
  * what ends a stream are small JSON objects, handed over whole. No I/O.
@@ -10,21 +8,10 @@
 #ifndef CAY_REMOTE_FRAMES_H
 #define CAY_REMOTE_FRAMES_H
 
-#include "base/buf.h"
+#include "wire/frames.h"
 
-#define FRAMES_TYPE "application/vnd.cay.frames"
-#define FRAMES_HEADER 16
 /* An exit, an error or a gap as JSON. */
 #define FRAMES_MAX_JSON (16u << 10)
-
-enum frames_kind {
-    FRAMES_STDOUT = 1,
-    FRAMES_STDERR,
-    FRAMES_EXIT,
-    FRAMES_END,
-    FRAMES_ERROR,
-    FRAMES_GAP,
-};
 
 struct frames {
     unsigned char header[FRAMES_HEADER];

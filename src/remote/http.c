@@ -13,11 +13,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* Seconds until a host counts as not there. */
 #define CONNECT_SECONDS 10
 /* Handles kept for the next request, each with its open connection. */
 #define MAX_IDLE 4
+#define HTTP_NO_CONTENT 204
 
 struct http {
     struct host host;
@@ -205,6 +207,31 @@ static void set_body(CURL *easy, const struct ask *ask, const struct http_run *r
     curl_easy_setopt(easy, CURLOPT_TIMEOUT, ask->seconds);
 }
 
+/* A name of a header, in whatever letters, and what follows it; NULL: it is another one. */
+static const char *header_value(const char *line, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    return size > length && strncasecmp(line, name, length) == 0 ? line + length : NULL;
+}
+
+/*
+ * curl takes an answer that ends within its headers, or has no stated length and just ends, for a
+ * whole one. Cayd ends each with all of its headers, and a body has its length or is chunked.
+ */
+static size_t on_header(char *line, size_t unit, size_t n, void *data)
+{
+    struct http_run *run = data;
+    size_t size = unit * n;
+    if (header_value(line, size, "HTTP/"))
+        run->headed = run->framed = false; /* an answer such as 100 may precede the one */
+    else if (size <= 2)
+        run->headed = true;
+    else if (header_value(line, size, "Content-Length:") ||
+             header_value(line, size, "Transfer-Encoding:"))
+        run->framed = true;
+    return size;
+}
+
 int http_prepare(struct http *http, CURL *easy, const struct ask *ask, struct http_run *run,
                  struct cay_error *err)
 {
@@ -225,6 +252,8 @@ int http_prepare(struct http *http, CURL *easy, const struct ask *ask, struct ht
     curl_easy_setopt(easy, CURLOPT_URL, text);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, run->headers);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, run->why);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, run);
     return 0;
 }
 
@@ -270,6 +299,38 @@ int http_lost(const struct http_run *run, CURLcode code, struct cay_error *err)
     }
 }
 
+CURLcode http_whole(struct http_run *run, CURLcode code)
+{
+    long status = 0;
+    curl_easy_getinfo(run->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (code != CURLE_OK)
+        return code;
+    const char *why = !run->headed || status < 200 ? "its answer was cut off"
+                      : !run->framed && status / 100 == 2 && status != HTTP_NO_CONTENT
+                          ? "nothing says where its answer ends"
+                          : NULL;
+    if (!why)
+        return code;
+    snprintf(run->why, sizeof(run->why), "%s", why);
+    return CURLE_PARTIAL_FILE;
+}
+
+bool http_is_refusal(long status, CURLcode code, const struct cay_buf *body)
+{
+    if (status < 300 || code == CURLE_OK)
+        return status >= 300;
+    /* A daemon that refuses an upload may hang up before it has read all of it. */
+    json_t *answer = json_parse(body->data, body->size);
+    bool whole = json_is_object(answer);
+    json_decref(answer);
+    return whole;
+}
+
+bool http_is_hung(const struct cay_error *err)
+{
+    return err->code == CAY_E_UNAVAILABLE && err->sys_errno == ETIMEDOUT;
+}
+
 int http_refused(long status, const char *body, size_t size, struct cay_error *err)
 {
     json_t *answer = json_parse(body, size);
@@ -309,14 +370,14 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *data)
     return t->too_large ? 0 : total;
 }
 
-/* The daemon may have done what it did not answer. */
+/* The daemon may have done what it did not answer, or not to the end. */
 static bool in_doubt(const struct transfer *t, CURLcode code)
 {
     long sent = 0;
-    bool unanswered =
-        code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR || code == CURLE_OPERATION_TIMEDOUT;
+    bool unanswered = code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR ||
+                      code == CURLE_PARTIAL_FILE || code == CURLE_OPERATION_TIMEDOUT;
     curl_easy_getinfo(t->easy, CURLINFO_REQUEST_SIZE, &sent);
-    return unanswered && sent > 0 && t->answer->status == 0 && strcmp(t->ask->method, "GET") != 0;
+    return unanswered && sent > 0 && t->answer->status < 300 && strcmp(t->ask->method, "GET") != 0;
 }
 
 static int verdict(const struct transfer *t, const struct http_run *run, CURLcode code,
@@ -330,9 +391,7 @@ static int verdict(const struct transfer *t, const struct http_run *run, CURLcod
                         HTTP_MAX_ANSWER);
     if (code == CURLE_ABORTED_BY_CALLBACK && t->ask->source)
         return cay_fail(err, CAY_E_INVALID, "the upload was given up by its source");
-    bool refused = answer->status >= 300;
-    /* A daemon that refuses an upload may hang up before it has read all of it. */
-    if (refused && (code == CURLE_OK || answer->body.size))
+    if (http_is_refusal(answer->status, code, &answer->body))
         return http_refused(answer->status, answer->body.data, answer->body.size, err);
     if (code == CURLE_OK)
         return 0;
@@ -354,7 +413,7 @@ int http_do(struct http *http, const struct ask *ask, struct answer *out, struct
     if (result == 0) {
         curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
         curl_easy_setopt(easy, CURLOPT_WRITEDATA, &t);
-        CURLcode code = curl_easy_perform(easy);
+        CURLcode code = http_whole(&run, curl_easy_perform(easy));
         curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &out->status);
         result = verdict(&t, &run, code, err);
         http_run_done(&run);

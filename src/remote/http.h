@@ -6,8 +6,9 @@
  *
  *   - Connections are kept by `struct http` and used again; any number of threads may ask at once.
  *   - Bodies go up and down piece by piece. What is collected has a maximum.
- *   - stream.c runs requests of its own in a multi handle, and shares http_prepare and
- * http_verdict.
+ *   - An answer is whole, headers and body, or it is an error.
+ *   - stream.c runs requests of its own in a multi handle, and shares http_prepare, http_whole and
+ *     the errors.
  */
 #ifndef CAY_REMOTE_HTTP_H
 #define CAY_REMOTE_HTTP_H
@@ -98,6 +99,8 @@ struct http_run {
     const struct http *http;
     struct curl_slist *headers;
     char *body;
+    bool headed; /* all headers of its answer came */
+    bool framed; /* and tell where its body ends */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -105,8 +108,15 @@ CURL *http_handle(struct http *http);
 int http_prepare(struct http *http, CURL *easy, const struct ask *ask, struct http_run *run,
                  struct cay_error *err);
 void http_run_done(struct http_run *run);
+/* What curl said of it, or that the answer which it took for whole is not: PARTIAL_FILE. */
+CURLcode http_whole(struct http_run *run, CURLcode code);
 /* Fills err from what curl said. */
 int http_lost(const struct http_run *run, CURLcode code, struct cay_error *err);
+/* Whether the daemon refused, and not the connection failed. */
+bool http_is_refusal(long status, CURLcode code, const struct cay_buf *body);
+/* The daemon waited for the keeper in vain. A silent command has no part in this: its keeper
+ * answers for it. */
+bool http_is_hung(const struct cay_error *err);
 /* Fills err from the body of an answer that is no 2xx. */
 int http_refused(long status, const char *body, size_t size, struct cay_error *err);
 

@@ -73,6 +73,11 @@ int json_to_error(const json_t *error, struct cay_error *err)
                          *text ? text : "the daemon's answer is an error without a message");
 }
 
+bool json_is_exit(const json_t *object)
+{
+    return json_is_integer(json_object_get(object, "exit_code"));
+}
+
 void json_to_exit(const json_t *object, struct cay_exit *out)
 {
     *out = (struct cay_exit){

@@ -22,6 +22,8 @@ uint64_t json_milli(const json_t *object, const char *name);
 char *json_bytes(const json_t *object, const char *name);
 /* Takes over {"code","message","detail":{"errno"}}; returns -1. */
 int json_to_error(const json_t *error, struct cay_error *err);
+/* Whether it tells how a process ended: else it would end with 0. */
+bool json_is_exit(const json_t *object);
 void json_to_exit(const json_t *object, struct cay_exit *out);
 
 /* Members of a request. NULL, and the zero of numbers, add nothing. 0 or -1. */

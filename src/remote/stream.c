@@ -32,7 +32,7 @@
 #define OUT_MAX (2u << 20)
 /* Input read at once: a message of the largest size, and what came with it. */
 #define INPUT_MAX (2u << 20)
-/* Between two attempts to connect. */
+/* Between two attempts. */
 #define RETRY_FIRST_US 50000
 #define RETRY_MOST_US 500000
 /* Input that is still on its way when the caller has closed its end. */
@@ -51,7 +51,7 @@ struct leg {
     struct http_run run;
     bool active, paused;
     uint64_t started_us;
-    uint64_t bytes;        /* of a good answer */
+    bool advanced;         /* it brought output */
     struct cay_buf answer; /* of a bad one */
     struct retry retry;
 };
@@ -122,9 +122,10 @@ static void flush(struct stream *s)
 
 /* ---- retrying -------------------------------------------------------------------------------- */
 
+/* A daemon that has waited for the keeper in vain waits no less the next time. */
 static bool may_pass(const struct cay_error *err)
 {
-    return err->code == CAY_E_UNAVAILABLE || err->code == CAY_E_TIMEOUT;
+    return !http_is_hung(err) && (err->code == CAY_E_UNAVAILABLE || err->code == CAY_E_TIMEOUT);
 }
 
 /* False: the time is over. */
@@ -149,7 +150,7 @@ static int start_leg(struct stream *s, struct leg *leg, curl_write_callback on_b
         return -1;
     }
     leg->answer.size = 0;
-    leg->bytes = 0;
+    leg->advanced = false;
     leg->paused = false;
     leg->started_us = cay_now_us();
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -165,6 +166,11 @@ static void stop_leg(struct stream *s, struct leg *leg)
     leg->active = false;
     http_run_done(&leg->run);
     ask_done(&leg->ask);
+}
+
+static bool was_steady(const struct leg *leg)
+{
+    return cay_now_us() - leg->started_us > STEADY_US;
 }
 
 static long status_of(const struct leg *leg)
@@ -185,7 +191,7 @@ static size_t keep_answer(struct leg *leg, const char *bytes, size_t size)
 static int leg_error(const struct leg *leg, CURLcode code, struct cay_error *err)
 {
     long status = status_of(leg);
-    if (status >= 300 && (code == CURLE_OK || leg->answer.size))
+    if (http_is_refusal(status, code, &leg->answer))
         return http_refused(status, leg->answer.data, leg->answer.size, err);
     return code == CURLE_OK ? 0 : http_lost(&leg->run, code, err);
 }
@@ -202,6 +208,10 @@ static void not_a_stream(struct stream *s)
 static void on_exit_event(struct stream *s, uint64_t offset, const json_t *event)
 {
     struct cay_exit e;
+    if (!json_is_exit(json_object_get(event, "exit"))) {
+        not_a_stream(s);
+        return;
+    }
     json_to_exit(json_object_get(event, "exit"), &e);
     const struct msg msg = {
         .type = MSG_EXIT,
@@ -259,11 +269,13 @@ static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, s
                                 .code = s->missing,
                                 .data = {bytes, size}};
         s->missing = CAY_OK;
+        s->reader.advanced = true;
         say(s, &msg);
         s->next = offset + size;
         return 0;
     }
     if (kind == FRAMES_GAP) {
+        s->reader.advanced = true;
         /* The offset of what follows tells the caller how much, and this why. */
         s->missing = gap_code(bytes, size);
         return 0;
@@ -276,7 +288,7 @@ static int on_frame(enum frames_kind kind, uint64_t offset, const char *bytes, s
     else if (kind == FRAMES_ERROR)
         on_error_event(s, event);
     else
-        end_with(s, &(struct msg){.type = MSG_OK});
+        end_with(s, &(struct msg){.type = MSG_OK, .offset = offset, .code = s->missing});
     json_decref(event);
     return 1;
 }
@@ -292,7 +304,6 @@ static size_t on_output(char *bytes, size_t size, size_t n, void *data)
         s->reader.paused = true;
         return CURL_WRITEFUNC_PAUSE;
     }
-    s->reader.bytes += total;
     int fed = frames_feed(&s->frames, bytes, total);
     if (fed < 0 || buf_failed(&s->out)) {
         s->out.failed = false;
@@ -304,13 +315,17 @@ static size_t on_output(char *bytes, size_t size, size_t n, void *data)
 static void start_reader(struct stream *s)
 {
     struct leg *leg = &s->reader;
+    char stall[24];
     ask_init(&leg->ask, "GET", s->log ? "sandboxes/%/logs" : "sandboxes/%/processes/%/output",
              s->id, s->pid);
     if (s->next != CAY_FROM_KEPT)
         ask_query_num(&leg->ask, "from", s->next);
     ask_query_bool(&leg->ask, "follow", s->follow);
-    if (s->stall_ms)
-        ask_query_num(&leg->ask, "stall", CAY_MIN(s->stall_ms, (uint64_t)CAY_MAX_STALL_MS) / 1000);
+    if (s->stall_ms) {
+        snprintf(stall, sizeof(stall), "%llums",
+                 (unsigned long long)CAY_MIN(s->stall_ms, (uint64_t)CAY_MAX_STALL_MS));
+        ask_query(&leg->ask, "stall", stall);
+    }
     leg->ask.accept = FRAMES_TYPE;
     leg->ask.seconds = 0;
     s->refused.code = CAY_OK;
@@ -325,13 +340,16 @@ static void reader_ended(struct stream *s, CURLcode code)
     if (s->over)
         return;
     long status = status_of(leg);
-    if (status >= 200 && status < 300 && (leg->bytes || cay_now_us() - leg->started_us > STEADY_US))
-        leg->retry = (struct retry){0};
-    s->met = s->met || (status >= 200 && status < 300);
-    if (s->refused.code)
+    bool good = status >= 200 && status < 300, cut = true;
+    s->met = s->met || good;
+    if (s->refused.code) {
         err = s->refused;
-    else if (leg_error(leg, code, &err) == 0)
+    } else if (leg_error(leg, code, &err) == 0) {
         cay_fail(&err, CAY_E_UNAVAILABLE, "the daemon ended the stream of output");
+        cut = false; /* which a daemon that lives does not do without a word */
+    }
+    if (leg->advanced || (good && cut && was_steady(leg)))
+        leg->retry = (struct retry){0};
     if (s->met)
         note_removed(&err);
     if (!may_pass(&err) || !try_again(&leg->retry))
@@ -364,7 +382,7 @@ static void start_writer(struct stream *s)
 /* A post that had a connection for a while was held back by the process: its loss is a new one. */
 static bool post_again(struct leg *leg, CURLcode code)
 {
-    if (code != CURLE_COULDNT_CONNECT && cay_now_us() - leg->started_us > STEADY_US)
+    if (code != CURLE_COULDNT_CONNECT && was_steady(leg))
         leg->retry = (struct retry){0};
     return try_again(&leg->retry);
 }
@@ -376,7 +394,7 @@ static void writer_ended(struct stream *s, CURLcode code)
     if (leg_error(leg, code, &err) == 0) {
         s->input_ended = s->eof;
         s->input_at += s->input.size;
-    } else if (!s->sole && status_of(leg) == 0 && code != CURLE_COULDNT_CONNECT) {
+    } else if (!s->sole && status_of(leg) < 300 && code != CURLE_COULDNT_CONNECT) {
         cay_fail_context(&err, "input may be lost");
         fail(s, &err);
     } else if (may_pass(&err) && post_again(leg, code)) {
@@ -474,9 +492,10 @@ static void take_ends(struct stream *s)
         if (m->msg != CURLMSG_DONE)
             continue;
         bool reader = m->easy_handle == s->reader.run.easy;
-        CURLcode code = m->data.result;
+        struct leg *leg = reader ? &s->reader : &s->writer;
+        CURLcode code = http_whole(&leg->run, m->data.result);
         reader ? reader_ended(s, code) : writer_ended(s, code);
-        stop_leg(s, reader ? &s->reader : &s->writer);
+        stop_leg(s, leg);
     }
 }
 

@@ -6,7 +6,10 @@
  * So the caller has one descriptor that poll() understands, for both directions.
  *
  * A connection that is lost is made again where it was, for STREAM_PATIENCE_MS: a daemon that is
- * restarted or upgraded goes unnoticed. Used by exec.c.
+ * restarted or upgraded goes unnoticed. What counts as a new loss, with a time of its own, is one
+ * after output, or of a connection that stood for a while: so a command may be silent for as long
+ * as it likes, and a server that ends each stream at once is an error when the time is over. A
+ * keeper that hangs is one as soon as the daemon says so. Used by exec.c.
  */
 #ifndef CAY_REMOTE_STREAM_H
 #define CAY_REMOTE_STREAM_H

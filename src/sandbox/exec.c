@@ -207,6 +207,12 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
     uint64_t end;
     if (saved_end(sandbox, &end, err) < 0)
         return NULL;
+    uint64_t start = 0;
+    ssize_t n = log < 0 ? 0 : pread(log, &start, sizeof(start), 0);
+    if (n < 0) {
+        cay_fail_errno(err, errno, "cannot read the saved output of sandbox '%s'", sandbox->id);
+        return NULL;
+    }
     struct cay_proc *proc = proc_new(sandbox, err);
     char *chunk = malloc(CAY_MAX_DATA);
     if (!proc || !chunk) {
@@ -215,9 +221,8 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail(err, CAY_E_NO_SPACE, "out of memory");
         return NULL;
     }
-    uint64_t start = 0;
-    if (log >= 0 && pread(log, &start, sizeof(start), 0) != sizeof(start))
-        close_fd(&log);
+    if (n != (ssize_t)sizeof(start))
+        close_fd(&log); /* it printed nothing, or all of it is lost */
     proc->log = steal_fd(&log);
     proc->log_end = end;
     proc->follow.over = proc->log < 0 && end == 0; /* it printed nothing */
@@ -281,24 +286,6 @@ int cay_attach(struct cay_sandbox *sandbox, pid_t pid, uint64_t from, bool follo
     return 0;
 }
 
-/* 1: readable; 0: time is up; -1. */
-static int wait_readable(int sock, int timeout_ms, struct cay_error *err)
-{
-    struct pollfd p = {.fd = sock, .events = POLLIN};
-    uint64_t end = timeout_ms > 0 ? cay_now_us() + (uint64_t)timeout_ms * 1000 : 0;
-    for (;;) {
-        int n = poll(&p, 1, timeout_ms);
-        if (n >= 0)
-            return n > 0;
-        if (errno != EINTR)
-            return cay_fail_errno(err, errno, "cannot wait for output");
-        if (timeout_ms > 0) {
-            uint64_t now = cay_now_us();
-            timeout_ms = now >= end ? 0 : (int)((end - now) / 1000) + 1;
-        }
-    }
-}
-
 int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
                   struct cay_error *err)
 {
@@ -314,8 +301,8 @@ int cay_proc_next(struct cay_proc *proc, int timeout_ms, struct cay_event *out,
             return -1;
         if (popped > 0)
             return follow_take(&proc->follow, &proc->current, out, err);
-        int ready = timeout_ms < 0 ? await_keeper(proc, err) + 1
-                                   : wait_readable(proc->chan.sock, timeout_ms, err);
+        int ready =
+            timeout_ms < 0 ? await_keeper(proc, err) + 1 : chan_await(&proc->chan, timeout_ms, err);
         if (ready <= 0)
             return timeout_ms < 0 ? -1 : ready;
         ssize_t n = chan_fill(&proc->chan);
@@ -418,20 +405,6 @@ int cay_signal(struct cay_sandbox *sandbox, pid_t pid, int signal, bool tree, st
     return sandbox_order(sandbox, &request, err);
 }
 
-static void take_proc(const struct msg *msg, struct cay_proc_info *out)
-{
-    *out = (struct cay_proc_info){
-        .pid = (pid_t)msg->pid,
-        .running = msg->flags & MSG_F_RUNNING,
-        .pty = msg->flags & MSG_F_PTY,
-        .started_ms = msg->started_ms,
-        .output_start = msg->offset,
-        .output_end = msg->end,
-    };
-    out->exit = msg_exit(msg);
-    snprintf(out->command, sizeof(out->command), "%s", msg->text ? msg->text : "");
-}
-
 int cay_procs(struct cay_sandbox *sandbox,
               int (*each)(const struct cay_proc_info *info, void *data), void *data,
               struct cay_error *err)
@@ -443,7 +416,7 @@ int cay_procs(struct cay_sandbox *sandbox,
         return -1;
     int got = 1, stop = 0;
     while (got > 0 && msg.type == MSG_PROC && !stop) {
-        take_proc(&msg, &info);
+        info = msg_proc(&msg);
         stop = each(&info, data);
         msg_done(&msg);
         got = chan_recv(&chan, &msg, err);

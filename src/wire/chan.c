@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "wire/version.h"
 
+#include <poll.h>
 #include <string.h>
 
 /* What one read takes at most: a data frame with its header and fields. */
@@ -25,6 +26,23 @@ void chan_done(struct chan *chan)
         close(chan->sock);
     buf_done(&chan->in);
     *chan = (struct chan){.sock = -1};
+}
+
+int chan_await(const struct chan *chan, int timeout_ms, struct cay_error *err)
+{
+    struct pollfd p = {.fd = chan->sock, .events = POLLIN};
+    uint64_t end = timeout_ms > 0 ? cay_after_ms((uint64_t)timeout_ms) : 0;
+    for (;;) {
+        int n = poll(&p, 1, timeout_ms);
+        if (n >= 0)
+            return n > 0;
+        if (errno != EINTR)
+            return cay_fail_errno(err, errno, "cannot wait for output");
+        if (timeout_ms > 0) {
+            uint64_t now = cay_now_us();
+            timeout_ms = now >= end ? 0 : (int)((end - now) / 1000) + 1;
+        }
+    }
 }
 
 static void drop_eaten(struct chan *chan)

@@ -2,7 +2,7 @@
 /*
  * A channel: one socket, its unread bytes and the descriptors that came with them, cut into
  * messages. The cutting (chan_pop) does no I/O and is what the fuzz target drives; chan_fill,
- * chan_recv and chan_send are the only places where frames meet a socket.
+ * chan_await, chan_recv and chan_send are the only places where frames meet a socket.
  */
 #ifndef CAY_WIRE_CHAN_H
 #define CAY_WIRE_CHAN_H
@@ -25,6 +25,9 @@ void chan_done(struct chan *chan); /* closes the socket and unclaimed descriptor
 /* Reads once. >0: bytes came; 0: the peer hung up; -1 with errno (EAGAIN on
  * a non-blocking socket). */
 ssize_t chan_fill(struct chan *chan);
+/* Until there is something to fill it with, a hangup among it; timeout as of poll(). 1; 0: time is
+ * up; -1. */
+int chan_await(const struct chan *chan, int timeout_ms, struct cay_error *err);
 /*
  * The next whole message among the bytes read so far. 1: `out` (borrowing from the channel until
  * the next pop or fill; free with msg_done); 0: not yet; -1: drop the peer,

@@ -21,9 +21,24 @@ struct cay_exit msg_exit(const struct msg *msg)
     return out;
 }
 
+struct cay_proc_info msg_proc(const struct msg *msg)
+{
+    struct cay_proc_info out = {
+        .pid = (pid_t)msg->pid,
+        .running = msg->flags & MSG_F_RUNNING,
+        .pty = msg->flags & MSG_F_PTY,
+        .exit = msg_exit(msg),
+        .started_ms = msg->started_ms,
+        .output_start = msg->offset,
+        .output_end = msg->end,
+    };
+    snprintf(out.command, sizeof(out.command), "%s", msg->text ? msg->text : "");
+    return out;
+}
+
 static bool is_gap(const struct follow *follow, const struct msg *msg)
 {
-    bool placed = msg->type == MSG_OUTPUT || msg->type == MSG_EXIT;
+    bool placed = msg->type == MSG_OUTPUT || msg->type == MSG_EXIT || msg->type == MSG_OK;
     return placed && follow->next != CAY_FROM_KEPT && msg->offset > follow->next;
 }
 

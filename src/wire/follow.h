@@ -21,5 +21,7 @@ int follow_take(struct follow *follow, const struct msg *msg, struct cay_event *
                 struct cay_error *err);
 /* The exit fields of a message. */
 struct cay_exit msg_exit(const struct msg *msg);
+/* What a PROC says. */
+struct cay_proc_info msg_proc(const struct msg *msg);
 
 #endif

@@ -49,8 +49,8 @@ enum msg_type {
     /* pid (0: the merged log), offset (UINT64_MAX: the oldest that is kept), flags FOLLOW, size and
      * idle_ms as above; flags STREAMS: from the first byte that is beyond `number` bytes of
      * standard output or `end` bytes of standard error, instead of offset
-     * -> OUTPUT..., EXIT | OK (nothing more, or the sandbox has ended; size and end as of EXIT) |
-     * ERROR stalled */
+     * -> OUTPUT..., EXIT | OK (nothing more, or the sandbox has ended; offset, code, size and end
+     * as of EXIT) | ERROR stalled */
     OP_ATTACH,
     /* pid, data | flags EOF; flags AT: offset says which byte of all input is the first, and what
      * was given before is skipped -> nothing on a stream connection, else OK */

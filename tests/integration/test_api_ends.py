@@ -186,6 +186,45 @@ def test_a_key_is_for_one_command(cayd, cayd_box, change):
         assert answer.status == 409 and answer.code == "conflict", answer
 
 
+@pytest.mark.parametrize("follow", ["", "?follow=true"])
+def test_a_key_that_is_only_asked_for_starts_nothing(cayd, cayd_make, follow):
+    box = cayd_make()
+    body = {"shell": "echo ran >> /tmp/runs; echo out", "key": "k"}
+    path = f"/sandboxes/{box}/processes{follow}"
+    answer = cayd.post(path, {**body, "known": True})
+    assert answer.status == 404 and answer.code == "not_found", answer
+    assert cayd.get(f"/sandboxes/{box}/processes").body["processes"] == []
+    pid = cayd.start_process(box, **body, known=False)
+    cayd.wait_process(box, pid)
+    if follow:
+        with cayd.stream(path, method="POST", json={**body, "known": True}) as stream:
+            assert int(stream.headers["X-Cay-Pid"]) == pid and [e["type"] for e in stream][-1] == "exit"
+    else:
+        assert cayd.start_process(box, **body, known=True) == pid
+    assert cayd.post(path, {**body, "shell": "true", "known": True}).code == "conflict"
+    answer = cayd.post(path, {"shell": "true", "known": True})
+    assert answer.status == 400 and answer.error["detail"] == {"field": "known"}, answer
+    assert cayd.post(f"/sandboxes/{box}/exec", {**body, "known": True}).status == 400
+    assert cayd.exec(box, "cat /tmp/runs")["stdout"] == "ran\n"
+
+
+def test_a_key_that_is_only_asked_for_needs_no_place(daemons):
+    """It is found while the tenant's commands are as many as they may be, and is none of them."""
+    daemon = daemons(tcp=True, policy="[tenant acme]\nexecs_max = 1\n")
+    token = daemon.token("t", tenant="acme")
+    box = daemon.create(token=token, tcp=True)
+    body = {"shell": "sleep 60", "key": "k"}
+    for _ in range(3):
+        answer = daemon.post(f"/sandboxes/{box}/processes", {**body, "known": True}, token=token, tcp=True)
+        assert answer.status == 404, answer
+    pid = daemon.start_process(box, **body, token=token, tcp=True)
+    for _ in range(3):
+        assert daemon.start_process(box, **body, known=True, token=token, tcp=True) == pid
+    missing = daemon.post(f"/sandboxes/{box}/processes", {**body, "key": "l", "known": True}, token=token, tcp=True)
+    assert missing.status == 404, missing
+    assert daemon.delete(f"/sandboxes/{box}/processes/{pid}", token=token, tcp=True).status == 204
+
+
 @pytest.mark.parametrize("key", ["", "a b", "é", "k" * 65, 7])
 def test_wrong_keys(cayd, cayd_box, key):
     for route in ("processes", "exec"):

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -456,6 +457,21 @@ def test_a_stuck_follower_is_cut_every_way(daemon, place, way):
     daemon.remove(box)
 
 
+@pytest.mark.parametrize("stall, ok", [("24h", True), ("86400", True), ("86401", False), ("25h", False), ("0", False)])
+def test_a_stall_limit_has_a_maximum(daemon, box, stall, ok):
+    """What is more is refused, and no other limit taken in silence."""
+    pid = daemon.start_process(box, "echo hello")
+    answers = [daemon.get(f"/sandboxes/{box}/processes/{pid}/output?follow=true&stall={stall}"),
+               daemon.get(f"/sandboxes/{box}/logs?stall={stall}"),
+               daemon.post(f"/sandboxes/{box}/processes?follow=true&stall={stall}", {"shell": "true"})]
+    for answer in answers:
+        assert answer.status == (200 if ok else 400), answer
+        if not ok and stall != "0":
+            assert answer.error["detail"] == {"field": "stall"} and "86400 seconds at most" in answer.error["message"]
+    with daemon.websocket(f"/sandboxes/{box}/processes/{pid}/attach?stall={stall}") as ws:
+        assert ws.status == (101 if ok else 400)
+
+
 def test_a_stuck_attach_fails(daemon, box):
     """The command line says so, and that it is not the end of the output."""
     pid = daemon.start_process(box, "sleep 0.5; yes | head -c 20000000")
@@ -538,6 +554,61 @@ def test_attach_when_nothing_is_kept(daemon, prefix):
     daemon.remove(box)
 
 
+@pytest.fixture
+def busy(daemon):
+    """A sandbox and a process of it that prints without end; overtake() returns when far more has been dropped."""
+    box = daemon.create(output="4M")
+    pid = daemon.start_process(box, "while :; do seq 100000; done")
+
+    def overtake():
+        def start():
+            return daemon.get(f"/sandboxes/{box}/processes/{pid}").body["output_start"]
+
+        wanted = start() + 3 * WINDOW
+        until(lambda: start() > wanted, 60)
+
+    overtake()
+    yield box, pid, overtake
+    daemon.remove(box)
+
+
+@pytest.mark.parametrize("words", [("logs",), ("logs", "--tail", "300000")])
+@pytest.mark.parametrize("prefix", ["local", "remote"])
+def test_a_log_that_outruns_its_reader(daemon, busy, prefix, words):
+    """It is not followed, so nothing waits for its reader. What was there when it asked comes, or an error."""
+    box, _, overtake = busy
+    prefix = host(daemon) if prefix == "remote" else ()
+    process = daemon.cay.popen(*prefix, *words, box, stdin=subprocess.DEVNULL)
+    assert process.stdout.read(1)
+    overtake()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 125 and b"bytes of the log were lost while it was read" in err, (len(out), err)
+
+
+@pytest.mark.parametrize("what", ["logs", "output"])
+@pytest.mark.parametrize("accept", [NDJSON, FRAMES, BYTES])
+def test_output_that_outruns_its_reader(daemon, busy, accept, what):
+    box, pid, overtake = busy
+    path = f"/sandboxes/{box}/logs" if what == "logs" else f"/sandboxes/{box}/processes/{pid}/output"
+    with daemon.stream(path, accept=accept) as stream:
+        assert stream.status == 200
+        if accept == BYTES:
+            assert stream.some(1)
+            overtake()
+            with pytest.raises(Exception, match="IncompleteRead"):
+                stream.read()
+            return
+        pieces = digested(stream, Digest("fast")) if accept == NDJSON else framed(stream, Digest("fast"))
+        stream.response.peek(1)
+        overtake()
+        gap, last = pieces
+    if accept == FRAMES:
+        assert gap[:2] == (6, gap[2]["from"]) and last[:2] == (4, gap[2]["to"]), (gap, last)
+        gap, last = gap[2], last[2]
+    assert gap["type"] == "gap" and gap["code"] == "limit" and gap["from"] < gap["to"], gap
+    assert last == {"type": "end", "offset": gap["to"]}
+
+
 @pytest.mark.parametrize("how", ["kill", "rm -f", "lost"])
 @pytest.mark.parametrize("prefix", ["local", "remote"])
 def test_the_end_of_a_log(daemon, prefix, how):
@@ -554,6 +625,25 @@ def test_the_end_of_a_log(daemon, prefix, how):
         daemon.cay.run(*how.split(), box, check=True)
         assert wait_for(process, 0) == b""
     daemon.cay.run("rm", "-f", box)
+
+
+@pytest.mark.parametrize("how", ["api", "local"])
+def test_a_log_that_cannot_be_read(daemon, how):
+    """Of one that has ended: its reader is told why, and not that it has ended."""
+    box = daemon.create()
+    daemon.exec(box, "echo hello")
+    daemon.cay.run("kill", box, check=True)
+    until(lambda: daemon.state_of(box) == "exited", 10)
+    [log] = pathlib.Path(daemon.cay.state).glob(f"sandboxes/{box}/log")
+    assert daemon.get(f"/sandboxes/{box}/logs").status == 200
+    log.unlink()
+    log.mkdir()
+    if how == "local":
+        refused(daemon.cay.run("logs", box), "cannot read the saved output")
+    else:
+        answer = daemon.get(f"/sandboxes/{box}/logs")
+        assert answer.code != "gone" and "cannot read the saved output" in answer.error["message"], answer
+    daemon.remove(box)
 
 
 def test_a_result_is_whole_or_an_error(daemon, box):

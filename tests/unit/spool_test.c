@@ -185,6 +185,16 @@ TEST(missing_bytes_are_an_event)
     assert_true(follow.over);
 }
 
+TEST(bytes_missing_at_the_end_are_an_event)
+{
+    struct follow follow = {.next = 10};
+    struct msg ok = {.type = MSG_OK, .offset = 30, .code = CAY_E_LIMIT};
+    struct cay_event event;
+    expect(&follow, &ok, CAY_EVENT_GAP, 10, 20);
+    assert_int_equal(follow_take(&follow, &ok, &event, NULL), 0);
+    assert_true(follow.over);
+}
+
 TEST(whatever_is_kept_is_no_gap)
 {
     struct follow follow = {.next = CAY_FROM_KEPT};
@@ -217,6 +227,7 @@ int main(void)
         cmocka_unit_test(memory_for_changes_of_the_stream_is_given_back),
         cmocka_unit_test(a_ring_keeps_as_much_as_a_file_with_holes),
         cmocka_unit_test(missing_bytes_are_an_event),
+        cmocka_unit_test(bytes_missing_at_the_end_are_an_event),
         cmocka_unit_test(whatever_is_kept_is_no_gap),
         cmocka_unit_test(an_error_ends_it),
     };

@@ -22,7 +22,7 @@ WORDS = [
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\baclosing\b", "closing"),
     (r"\ba(close|read)\b", r"\1"),
-    (r"\baiter_raw\b", "iter_raw"),
+    (r"\baiter_(raw|bytes)\b", r"iter_\1"),
 ]
 
 

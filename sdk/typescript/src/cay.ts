@@ -7,15 +7,16 @@ import { env } from "node:process";
 import { orAborted, settled, sleep } from "./abort.js";
 import { findCa, findToken } from "./credentials.js";
 import { createWith, orRemoved } from "./defaults.js";
-import { errorFromBody, Invalid, Unavailable, Unsupported, type ErrorBody } from "./errors.js";
+import { errorFromBody, Invalid, isHung, Unavailable, Unsupported } from "./errors.js";
 import { LineParser } from "./frames.js";
 import { DEFAULT_HOST, parseHost } from "./host.js";
+import { Patience, PATIENCE_MS } from "./patience.js";
 import { requireDenyAll } from "./policy.js";
 import { Sandbox } from "./sandbox.js";
 import { chunksOf } from "./streams.js";
 import { parseAnswer, Transport, type Call } from "./transport.js";
 import type { CallOptions, Capabilities, CayOptions, CreateOptions, Event, SandboxInfo, Version } from "./types.js";
-import { fromWire, specToWire, type Raw } from "./wire.js";
+import { eventOf, fromWire, member, sandboxInfo, specToWire, type Raw } from "./wire.js";
 
 /** So that what a killed program leaves behind does not stay for ever; with a process running, it is never idle. */
 const BOUNDS = { idle: 3600, ttl: 86_400 };
@@ -64,7 +65,7 @@ export class Cay {
     const made = this.#transport.answer(call);
     try {
       const { text } = await orAborted(made, signal);
-      return new Sandbox(this.#transport, id, fromWire<SandboxInfo>(parseAnswer(text) as Raw));
+      return new Sandbox(this.#transport, id, sandboxInfo(parseAnswer(text)));
     } catch (error) {
       if (signal?.aborted || (error instanceof Unavailable && call.sent))
         await settled(this.#undoCreate(id, made, options.id !== undefined), CLEAN_UP_MS);
@@ -114,51 +115,60 @@ export class Cay {
     const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
     for (let cursor: string | undefined; ; ) {
       const query = { label, state, cursor };
-      const page = await this.#transport.json<{ sandboxes: Raw[]; next_cursor: string | null }>({
+      const page = await this.#transport.json({
         method: "GET",
         path: "/sandboxes",
         query,
         signal,
         again: true,
       });
-      found.push(...page.sandboxes.map((raw) => fromWire<SandboxInfo>(raw)));
-      if (page.next_cursor === null) return found;
-      cursor = page.next_cursor;
+      found.push(...member<Raw[]>(page, "sandboxes", "array").map(sandboxInfo));
+      if (page["next_cursor"] === null) return found;
+      cursor = member(page, "next_cursor", "string");
     }
   }
 
   /** What happens to sandboxes, in order. A connection that is lost is opened again at the next event. */
   async *events({ since = 0, follow = true, signal }: EventOptions = {}): AsyncGenerator<Event, void> {
     const { epoch } = this.#transport;
+    const patience = new Patience(() => PATIENCE_MS);
     let from = since;
     for (;;) {
+      let failure: unknown;
       const call = { method: "GET", path: "/events", query: { from, follow }, epoch, signal, again: true } as const;
       const response = await this.#transport.open(call);
       const parser = new LineParser();
+      patience.connected();
       try {
         for await (const chunk of chunksOf(response, signal)) {
           for (const line of parser.push(chunk) as Raw[]) {
-            if (line["type"] === "error") throw errorFromBody(line["error"] as ErrorBody);
-            const event = fromWire<Event>(line);
+            if (member(line, "type", "string") === "error") throw errorFromBody(line["error"]);
+            const event = eventOf(line);
             from = event.seq + 1;
+            patience.progress();
             yield event;
           }
         }
         if (!follow) return;
+        patience.ended(); // which a daemon that lives does not do without a word
+        failure = new Unavailable("the stream of events was cut off again and again");
       } catch (error) {
-        if (!(error instanceof Unavailable)) throw error;
+        if (!(error instanceof Unavailable) || isHung(error)) throw error;
+        failure = error;
       }
-      await sleep(50, signal);
+      const pause = patience.nextPause();
+      if (pause === undefined) throw failure;
+      await sleep(pause, signal);
     }
   }
 
-  version({ signal }: CallOptions = {}): Promise<Version> {
-    return this.#transport.json<Version>({ method: "GET", path: "/version", signal, again: true });
+  async version({ signal }: CallOptions = {}): Promise<Version> {
+    return fromWire(await this.#transport.json({ method: "GET", path: "/version", signal, again: true }));
   }
 
   /** What this host and this version can do. */
-  capabilities({ signal }: CallOptions = {}): Promise<Capabilities> {
-    return this.#transport.json<Capabilities>({ method: "GET", path: "/capabilities", signal, again: true });
+  async capabilities({ signal }: CallOptions = {}): Promise<Capabilities> {
+    return fromWire(await this.#transport.json({ method: "GET", path: "/capabilities", signal, again: true }));
   }
 
   /** Closes all connections; calls under way fail. Not needed before the program ends: idle ones do not hold it up. */

@@ -131,8 +131,20 @@ export interface ErrorBody {
   detail?: ErrorDetail;
 }
 
+/** For an answer that is a success and yet cannot be used: mostly that of another server. */
+export function unexpected(what: string, cause?: unknown): Internal {
+  return new Internal(`the server's answer is not what this call expects: ${what}`, { cause });
+}
+
+/** Whether the daemon waited in vain for the keeper of the sandbox (Linux's ETIMEDOUT): it will the next time. */
+export function isHung(error: unknown): boolean {
+  return error instanceof Unavailable && error.detail.errno === 110;
+}
+
 /** The error that the member `error` of an answer or of a stream's last event tells of. */
-export function errorFromBody(body: ErrorBody, status?: number): CayError {
+export function errorFromBody(given: unknown, status?: number): CayError {
+  const body = given as ErrorBody | null | undefined;
+  if (typeof body?.code !== "string" || typeof body.message !== "string") return unexpected("'error' is none of cay's");
   const known = CLASSES[body.code];
   const init: ErrorInit = { ...(status && { status }), ...(body.detail && { detail: body.detail }) };
   return known ? new known(body.message, init) : new CayError(body.code, body.message, init);

@@ -2,12 +2,12 @@
 //
 // The files of a sandbox. Paths are absolute.
 
-import { errorFromBody, Invalid, NotFound, Unavailable, type ErrorBody } from "./errors.js";
+import { errorFromBody, Invalid, NotFound, Unavailable } from "./errors.js";
 import { LineParser } from "./frames.js";
 import { chunksOf, streamOf } from "./streams.js";
 import type { Query, Transport } from "./transport.js";
 import type { CallOptions, Change, FileInfo, Match } from "./types.js";
-import { fileInfo, type Raw } from "./wire.js";
+import { changeOf, fileInfo, matchOf, member, type Raw } from "./wire.js";
 
 export interface FileOptions extends CallOptions {
   /** Whose rights are used; default: the sandbox's user. */
@@ -86,12 +86,12 @@ export class Files {
     const body = typeof data === "string" ? Buffer.from(data) : data;
     const query = { path, user, mode: mode?.toString(8) };
     const headers = { "content-type": "application/octet-stream" };
-    await this.#transport.json({ method: "PUT", path: `${this.#path}/files`, query, headers, body, signal });
+    await this.#transport.order({ method: "PUT", path: `${this.#path}/files`, query, headers, body, signal });
   }
 
   /** `follow`: of what a link points to, instead of the link; default false. */
   async stat(path: string, { follow, user, signal }: FileOptions & { follow?: boolean } = {}): Promise<FileInfo> {
-    const raw = await this.#get<Raw>("stat", { path, follow, user }, signal);
+    const raw = await this.#get("stat", { path, follow, user }, signal);
     return fileInfo(raw, path);
   }
 
@@ -111,7 +111,7 @@ export class Files {
     path: string,
     { depth, limit, user, signal }: FileOptions & { depth?: number; limit?: number } = {},
   ): Promise<FileInfo[]> {
-    return entries(path, await this.#get<EntryList>("list", { path, depth, limit, user }, signal));
+    return entries(path, await this.#get("list", { path, depth, limit, user }, signal));
   }
 
   /**
@@ -122,15 +122,16 @@ export class Files {
     path: string,
     { glob, limit, user, signal }: FileOptions & { glob?: string; limit?: number } = {},
   ): Promise<FileInfo[]> {
-    return entries(path, await this.#get<EntryList>("find", { path, glob, limit, user }, signal));
+    return entries(path, await this.#get("find", { path, glob, limit, user }, signal));
   }
 
   /** Lines below a directory, or in one file, that match. What cannot be read is an error, as for `find`. */
   async grep(path: string, pattern: string, options: GrepOptions = {}): Promise<Match[]> {
     const { literal, ignoreCase, glob, limit, user, signal } = options;
     const query = { path, pattern, literal, ignore_case: ignoreCase, glob, limit, user };
-    const { matches, error } = await this.#get<MatchList>("grep", query, signal);
-    return whole(error, matches.map((match) => ({ path: below(path, match.path), line: match.line, text: match.text })));
+    const found = await this.#get("grep", query, signal);
+    const matches = member<Raw[]>(found, "matches", "array").map(matchOf);
+    return whole(found, matches.map((match) => ({ path: below(path, match.path), line: match.line, text: match.text })));
   }
 
   /** Makes a directory and those above it; nothing happens if it is there. */
@@ -148,7 +149,7 @@ export class Files {
   ): Promise<void> {
     try {
       const query = { path, recursive, user };
-      await this.#transport.json({ method: "DELETE", path: `${this.#path}/files`, query, signal });
+      await this.#transport.order({ method: "DELETE", path: `${this.#path}/files`, query, signal });
     } catch (error) {
       if (!(missingOk && error instanceof NotFound)) throw error;
     }
@@ -180,15 +181,15 @@ export class Files {
   ): Promise<void> {
     const headers = { "content-type": "application/x-tar" };
     const query = { path, user };
-    await this.#transport.json({ method: "PUT", path: `${this.#path}/archive`, query, headers, body: data, signal });
+    await this.#transport.order({ method: "PUT", path: `${this.#path}/archive`, query, headers, body: data, signal });
   }
 
-  #get<T>(what: string, query: Query, signal?: AbortSignal): Promise<T> {
-    return this.#transport.json<T>({ method: "GET", path: `${this.#path}/fs/${what}`, query, signal, again: true });
+  #get(what: string, query: Query, signal?: AbortSignal): Promise<Raw> {
+    return this.#transport.json({ method: "GET", path: `${this.#path}/fs/${what}`, query, signal, again: true });
   }
 
   async #post(what: string, json: Raw, signal?: AbortSignal): Promise<void> {
-    await this.#transport.json({ method: "POST", path: `${this.#path}/fs/${what}`, json, signal });
+    await this.#transport.order({ method: "POST", path: `${this.#path}/fs/${what}`, json, signal });
   }
 }
 
@@ -197,30 +198,21 @@ function isOffset(value: unknown): boolean {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-interface EntryList {
-  entries: Raw[];
-  error?: ErrorBody;
-}
-
-interface MatchList {
-  matches: Match[];
-  error?: ErrorBody;
-}
-
 /** Names are relative to what was asked for; of a file itself they are absolute, or empty. */
 function below(directory: string, name: string): string {
   if (name.startsWith("/")) return name;
   return name === "" || name === "." ? directory : `${directory.replace(/\/+$/, "")}/${name}`;
 }
 
-function entries(directory: string, list: EntryList): FileInfo[] {
-  return whole(list.error, list.entries.map((raw) => fileInfo(raw, below(directory, String(raw["name"])))));
+function entries(directory: string, list: Raw): FileInfo[] {
+  const found = member<Raw[]>(list, "entries", "array");
+  return whole(list, found.map((raw) => fileInfo(raw, below(directory, member(raw, "name", "string")))));
 }
 
 /** All of it, or an error that has what there is. */
-function whole<T>(body: ErrorBody | undefined, found: T[]): T[] {
-  if (!body) return found;
-  throw Object.assign(errorFromBody(body), { found });
+function whole<T>(list: Raw, found: T[]): T[] {
+  if (!("error" in list)) return found;
+  throw Object.assign(errorFromBody(list["error"]), { found });
 }
 
 /** The first value says that it has begun. Without an end: when nobody knows what happened meanwhile, it fails. */
@@ -228,8 +220,9 @@ async function* watching(path: string, chunks: AsyncIterable<Uint8Array>): Async
   const parser = new LineParser();
   for await (const chunk of chunks) {
     for (const line of parser.push(chunk) as Raw[]) {
-      if (line["type"] === "error") throw errorFromBody(line["error"] as ErrorBody);
-      yield line["type"] === "watching" ? undefined : change(path, line as unknown as Change);
+      const type = member(line, "type", "string");
+      if (type === "error") throw errorFromBody(line["error"]);
+      yield type === "watching" ? undefined : change(path, changeOf(line));
     }
   }
   throw new Unavailable("the stream of changes was cut off");

@@ -4,17 +4,14 @@
 
 import type { IncomingMessage } from "node:http";
 import { sleep } from "./abort.js";
-import { errorFromBody, OutputLost, Unavailable, type ErrorBody } from "./errors.js";
+import { errorFromBody, isHung, OutputLost, Unavailable } from "./errors.js";
 import { FrameParser, type Frame } from "./frames.js";
+import { FOLLOW_MS, Patience } from "./patience.js";
 import { chunksOf } from "./streams.js";
 import type { Exit, Output } from "./types.js";
-import { fromWire, type Raw } from "./wire.js";
+import { exitOf, member } from "./wire.js";
 
 export const FRAMES = "application/vnd.cay.frames";
-/** How long one who follows a command waits for a daemon that is away: the command goes on meanwhile. */
-export const FOLLOW_MS = 30_000;
-/** Connections in a row that may be cut without a byte before we give up. */
-const MAX_EMPTY = 12;
 
 export class Follower {
   /** Offset of the next byte; undefined: of whatever comes first. */
@@ -50,13 +47,13 @@ export class Follower {
   }
 
   #event({ kind, offset, event }: Extract<Frame, { event: unknown }>): void {
-    const raw = event as Raw;
-    if (kind === "error") throw errorFromBody(raw["error"] as ErrorBody);
-    if (kind === "gap") throw lost(raw["from"] as number, raw["to"] as number, raw["code"] as string | undefined);
-    if (kind === "exit") {
-      this.#expect(offset);
-      this.exit = fromWire<Exit>(raw["exit"] as Raw);
+    if (kind === "error") throw errorFromBody(member(event, "error", "object"));
+    if (kind === "gap") {
+      const { code } = event as { code?: unknown };
+      throw lost(member(event, "from", "number"), member(event, "to", "number"), String(code));
     }
+    this.#expect(offset);
+    if (kind === "exit") this.exit = exitOf(member(event, "exit", "object"));
     this.done = true;
   }
 
@@ -86,20 +83,28 @@ export async function* followed(
   signal: AbortSignal | undefined,
   passing = (error: unknown) => error instanceof Unavailable,
 ): AsyncGenerator<Output, void> {
-  for (let empty = 0; !follower.done; empty++) {
-    if (empty >= MAX_EMPTY) throw new Unavailable("the output was cut off again and again");
-    if (empty > 0) await sleep(10 * empty, signal);
+  const patience = new Patience(() => FOLLOW_MS);
+  while (!follower.done) {
+    let failure: unknown;
     follower.connected();
     const response = await open(follower.at);
+    patience.connected();
     try {
       for await (const chunk of chunksOf(response, signal)) {
         for (const piece of follower.feed(chunk)) {
-          empty = 0;
+          patience.progress();
           yield piece;
         }
       }
+      patience.ended(); // which a daemon that lives does not do without a word
+      failure = new Unavailable("the output was cut off again and again");
     } catch (error) {
-      if (!follower.done && !passing(error)) throw error;
+      if (!follower.done && (!passing(error) || isHung(error))) throw error;
+      failure = error;
     }
+    if (follower.done) return;
+    const pause = patience.nextPause();
+    if (pause === undefined) throw failure;
+    await sleep(pause, signal);
   }
 }

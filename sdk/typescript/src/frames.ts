@@ -3,7 +3,7 @@
 // Parsers of the two forms that streams come in: frames (application/vnd.cay.frames) and lines of JSON
 // (application/x-ndjson). Bytes in, events out, no I/O; bytes may be cut anywhere.
 
-import { Internal } from "./errors.js";
+import { Internal, unexpected } from "./errors.js";
 
 /** A frame is u8 kind, three zero bytes, u32 length, u64 offset, big-endian; then its payload. */
 const HEADER = 16;
@@ -71,8 +71,16 @@ export class FrameParser {
     } else if (kind !== "") {
       this.#json.push(part);
       if (this.#left === 0)
-        frames.push({ kind, offset: this.#offset, event: JSON.parse(Buffer.concat(this.#json).toString()) });
+        frames.push({ kind, offset: this.#offset, event: parsed(Buffer.concat(this.#json).toString()) });
     }
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw unexpected(`not JSON: ${JSON.stringify(text.slice(0, 80))}`, cause);
   }
 }
 
@@ -105,7 +113,7 @@ export class LineParser {
       this.#rest = [];
       this.#size = 0;
       at = end + 1;
-      if (line.trim() !== "") values.push(JSON.parse(line));
+      if (line.trim() !== "") values.push(parsed(line));
     }
     if (at < bytes.length) {
       this.#rest.push(new Uint8Array(bytes.subarray(at)));

@@ -5,10 +5,10 @@
 import { eitherSignal, onAbort, settled } from "./abort.js";
 import { Demux } from "./demux.js";
 import { Conflict, Gone, NotFound, Timeout } from "./errors.js";
-import { FOLLOW_MS, followed, Follower, FRAMES } from "./follow.js";
+import { followed, Follower, FRAMES } from "./follow.js";
 import type { Transport } from "./transport.js";
 import type { CallOptions, Duration, Exit, Output, ProcessInfo } from "./types.js";
-import { fromWire, processInfo, type Raw } from "./wire.js";
+import { exitOf, processInfo } from "./wire.js";
 
 /** Of input: a piece that is lost on its way is sent again. */
 const INPUT_PIECE = 1 << 20;
@@ -90,7 +90,7 @@ export class Process {
     const follower = new Follower(since === "oldest" ? undefined : since);
     const call = { method: "GET", path: `${this.#path}/output`, headers: { accept: FRAMES } } as const;
     const open = (from: number | undefined) =>
-      this.#transport.open({ ...call, query: { from, follow, stall }, epoch, signal, again: true, patience: FOLLOW_MS });
+      this.#transport.open({ ...call, query: { from, follow, stall }, epoch, signal, again: true, follows: true });
     try {
       yield* followed(follower, open, signal);
       if (follower.exit) this.#ended(follower.exit);
@@ -116,8 +116,8 @@ export class Process {
     const { signal, done } = eitherSignal(own, this.#life);
     try {
       const path = `${this.#path}/wait`;
-      const raw = await this.#transport.json<Raw>({ method: "POST", path, json, signal, again: true, patience: FOLLOW_MS });
-      return this.#ended(fromWire<Exit>(raw));
+      const raw = await this.#transport.json({ method: "POST", path, json, signal, again: true, follows: true });
+      return this.#ended(exitOf(raw));
     } catch (error) {
       if (this.#killed) await settled(this.#killed, KILL_MS);
       throw error;
@@ -137,7 +137,7 @@ export class Process {
   }
 
   async info({ signal }: CallOptions = {}): Promise<ProcessInfo> {
-    const raw = await this.#transport.json<Raw>({ method: "GET", path: this.#path, signal, again: true });
+    const raw = await this.#transport.json({ method: "GET", path: this.#path, signal, again: true });
     const info = processInfo(raw);
     if (info.exit && !this.#life?.aborted) this.#ended(info.exit);
     return info;
@@ -146,7 +146,7 @@ export class Process {
   /** Writes to its standard input; takes as long as the process takes to read, but for a buffer. */
   async write(data: string | Uint8Array, { eof, signal }: CallOptions & { eof?: boolean } = {}): Promise<void> {
     const body = typeof data === "string" ? Buffer.from(data) : data;
-    await this.#transport.json({
+    await this.#transport.order({
       method: "POST",
       path: `${this.#path}/stdin`,
       query: { eof: eof ? true : undefined },
@@ -163,11 +163,11 @@ export class Process {
    */
   async writeAll(data: Uint8Array, { signal }: CallOptions = {}): Promise<void> {
     const headers = { "content-type": "application/octet-stream" };
-    const call = { method: "POST", path: `${this.#path}/stdin`, headers, again: true, patience: FOLLOW_MS } as const;
+    const call = { method: "POST", path: `${this.#path}/stdin`, headers, again: true, follows: true } as const;
     try {
       for (let offset = 0; offset === 0 || offset < data.length; offset += INPUT_PIECE) {
         const body = data.subarray(offset, offset + INPUT_PIECE);
-        await this.#transport.json({ ...call, query: { offset, eof: offset + body.length >= data.length }, body, signal });
+        await this.#transport.order({ ...call, query: { offset, eof: offset + body.length >= data.length }, body, signal });
       }
     } catch (error) {
       if (!(error instanceof Conflict)) throw error;
@@ -201,7 +201,7 @@ export class Process {
     signal: string | number,
     { tree, signal: abort }: CallOptions & { tree?: boolean | undefined } = {},
   ): Promise<void> {
-    await this.#transport.json({
+    await this.#transport.order({
       method: "POST",
       path: `${this.#path}/signal`,
       json: { signal, tree },
@@ -212,7 +212,7 @@ export class Process {
   /** SIGKILL to it and to everything that it started. Not an error if it has ended, with or without its sandbox. */
   async kill({ signal }: CallOptions = {}): Promise<void> {
     try {
-      await this.#transport.json({ method: "DELETE", path: this.#path, signal, again: true });
+      await this.#transport.order({ method: "DELETE", path: this.#path, signal, again: true });
     } catch (error) {
       if (!(error instanceof NotFound || error instanceof Gone)) throw error;
     }
@@ -221,7 +221,7 @@ export class Process {
   /** Changes the size of its terminal. */
   async resize(rows: number, cols: number, { signal }: CallOptions = {}): Promise<void> {
     const path = `${this.#path}/resize`;
-    await this.#transport.json({ method: "POST", path, json: { rows, cols }, signal, again: true });
+    await this.#transport.order({ method: "POST", path, json: { rows, cols }, signal, again: true });
   }
 }
 

@@ -8,16 +8,19 @@
 
 import { randomBytes } from "node:crypto";
 import type { IncomingMessage } from "node:http";
-import { settled } from "./abort.js";
+import { settled, sleep } from "./abort.js";
 import { NotFound, OutputLost, Stalled, Unavailable } from "./errors.js";
-import { FOLLOW_MS, followed, Follower, FRAMES } from "./follow.js";
+import { followed, Follower, FRAMES } from "./follow.js";
 import { Process } from "./process.js";
 import type { Call, Transport } from "./transport.js";
 import type { Exit, Output } from "./types.js";
-import type { Raw } from "./wire.js";
+import { member, type Raw } from "./wire.js";
 
 /** How long a rejection waits for the kill that goes with it. */
 const KILL_MS = 2000;
+
+/** A start that was given up on its way arrives within these, or not at all. */
+const LATE_MS = [100, 400];
 
 /** Names a command, so that a start whose answer was lost may be repeated without starting another one. */
 export function newKey(): string {
@@ -68,7 +71,7 @@ export class Run {
 
   /** The connection that starts it, or another one to what was started. */
   async #open(from: number | undefined): Promise<IncomingMessage> {
-    const more = { headers: { accept: FRAMES }, signal: this.#signal, patience: FOLLOW_MS };
+    const more = { headers: { accept: FRAMES }, signal: this.#signal, follows: true };
     if (this.process) {
       const path = `${this.#above}/processes/${this.process.pid}/output`;
       const query = { from, follow: true };
@@ -85,11 +88,21 @@ export class Run {
     return response;
   }
 
-  /** By its key: a start that was asked for before starts nothing. */
+  /** By its key. NotFound: the start has not arrived; if it does so yet, nobody follows it, and it is killed. */
   async #find(): Promise<Process> {
-    const { method, path, json } = this.#start;
-    const pid = this.process?.pid ?? (await this.#transport.json<{ pid: number }>({ method, path, json, again: true })).pid;
-    return (this.process ??= new Process(this.#transport, this.#above, pid, {}));
+    const { method, path } = this.#start;
+    const json = { ...(this.#start.json as Raw), known: true };
+    for (const late of [...LATE_MS, undefined]) {
+      if (this.process) break;
+      try {
+        const pid = member<number>(await this.#transport.json({ method, path, json, again: true }), "pid", "number");
+        this.process ??= new Process(this.#transport, this.#above, pid, {});
+      } catch (error) {
+        if (!(error instanceof NotFound) || late === undefined) throw error;
+        await sleep(late);
+      }
+    }
+    return this.process as Process;
   }
 
   /** Without its input it would wait for ever, or do half of its work. */

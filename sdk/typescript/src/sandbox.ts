@@ -25,7 +25,7 @@ import type {
   StartOptions,
   Stats,
 } from "./types.js";
-import { commandToWire, fromWire, processInfo, specFromWire, type Raw } from "./wire.js";
+import { commandToWire, member, processInfo, sandboxInfo, specFromWire, statsOf, type Raw } from "./wire.js";
 
 /** How long a rejection waits for the clean-up that goes with it. */
 const CLEAN_UP_MS = 2000;
@@ -51,7 +51,7 @@ export class Sandbox {
   }
 
   async refresh({ signal }: CallOptions = {}): Promise<SandboxInfo> {
-    return (this.info = fromWire<SandboxInfo>(await this.#get("", signal)));
+    return (this.info = sandboxInfo(await this.#get("", signal)));
   }
 
   /**
@@ -93,10 +93,13 @@ export class Sandbox {
     const { stdin, pty, rows, cols, killOnDisconnect, hold = true, signal } = options;
     signal?.throwIfAborted();
     const more = { stdin, pty, rows, cols, hold, kill_on_disconnect: killOnDisconnect, key: newKey() };
-    const json = { ...commandToWire(command, options), ...more };
+    // What is repeated when it has been given up finds what was started, and starts nothing.
+    const json = () => ({ ...commandToWire(command, options), ...more, ...(signal?.aborted && { known: true }) });
     const path = `${this.#path}/processes`;
     // Without the signal: what was started can be killed only if the answer is read.
-    const started = this.#transport.json<{ pid: number }>({ method: "POST", path, json, again: true });
+    const started = this.#transport
+      .json({ method: "POST", path, json, again: true })
+      .then((raw) => ({ pid: member<number>(raw, "pid", "number") }));
     try {
       const { pid } = await orAborted(started, signal);
       return new Process(this.#transport, this.#path, pid, { stdin, life: signal });
@@ -113,7 +116,7 @@ export class Sandbox {
 
   /** All that are remembered, running and ended. */
   async processes({ signal }: CallOptions = {}): Promise<ProcessInfo[]> {
-    return ((await this.#get("/processes", signal))["processes"] as Raw[]).map(processInfo);
+    return member<Raw[]>(await this.#get("/processes", signal), "processes", "array").map(processInfo);
   }
 
   /** Freezes all of its processes. */
@@ -138,7 +141,7 @@ export class Sandbox {
   /** Ends it and removes it with all that it holds; `force: false`: Conflict if it lives. No error if it is gone. */
   async remove({ force, signal }: CallOptions & { force?: boolean } = {}): Promise<void> {
     try {
-      await this.#transport.json({ method: "DELETE", path: this.#path, query: { force }, signal, again: true });
+      await this.#transport.order({ method: "DELETE", path: this.#path, query: { force }, signal, again: true });
     } catch (error) {
       if (!(error instanceof NotFound)) throw error;
     }
@@ -147,12 +150,12 @@ export class Sandbox {
   /** Both are counted from now; 0 means never. What is not given stays as it is. */
   async extend({ ttl, idle, signal }: CallOptions & { ttl?: Duration; idle?: Duration }): Promise<SandboxInfo> {
     const json = { ttl, idle };
-    const raw = await this.#transport.json<Raw>({ method: "PATCH", path: this.#path, json, signal, again: true });
-    return (this.info = fromWire<SandboxInfo>(raw));
+    const raw = await this.#transport.json({ method: "PATCH", path: this.#path, json, signal, again: true });
+    return (this.info = sandboxInfo(raw));
   }
 
   async stats({ signal }: CallOptions = {}): Promise<Stats> {
-    return fromWire<Stats>(await this.#get("/stats", signal));
+    return statsOf(await this.#get("/stats", signal));
   }
 
   async spec({ signal }: CallOptions = {}): Promise<Spec> {
@@ -193,11 +196,11 @@ export class Sandbox {
   }
 
   #get(what: string, signal: AbortSignal | undefined): Promise<Raw> {
-    return this.#transport.json<Raw>({ method: "GET", path: this.#path + what, signal, again: true });
+    return this.#transport.json({ method: "GET", path: this.#path + what, signal, again: true });
   }
 
   async #post(what: string, json: Raw | undefined, signal: AbortSignal | undefined): Promise<void> {
-    await this.#transport.json({ method: "POST", path: this.#path + what, json, signal, again: true });
+    await this.#transport.order({ method: "POST", path: this.#path + what, json, signal, again: true });
   }
 }
 

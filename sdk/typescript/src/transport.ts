@@ -10,9 +10,11 @@ import http from "node:http";
 import https from "node:https";
 import type { Socket } from "node:net";
 import { onAbort, sleep } from "./abort.js";
-import { CayError, errorFromAnswer, Internal, Unavailable } from "./errors.js";
+import { CayError, errorFromAnswer, isHung, TooLarge, unexpected, Unavailable } from "./errors.js";
 import { joined } from "./frames.js";
 import type { Address } from "./host.js";
+import { FOLLOW_MS, Patience, PATIENCE_MS } from "./patience.js";
+import type { Raw } from "./wire.js";
 
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
@@ -30,8 +32,8 @@ export interface Call {
   epoch?: number;
   /** May be repeated although it was sent. */
   again?: boolean;
-  /** Milliseconds that a daemon which was there may be away; default 5000. */
-  patience?: number;
+  /** For one who follows a command or waits for it: a daemon may be away for longer, and one answer takes any time. */
+  follows?: boolean;
   /** The body has its effect as it comes, and not when all of it is there. */
   piecewise?: boolean;
   /** Set by the transport: an attempt got so far that it may have been carried out. */
@@ -43,10 +45,11 @@ const IDLE_MS = 60_000;
 const IDLE_CONNECTIONS = 32;
 /** When TCP begins to ask whether a silent server is still there: a wait may take hours. */
 const PROBE_MS = 30_000;
-/** How long a daemon that was there may be away, and one that nobody has seen yet. */
-const PATIENCE_MS = 5000;
+/** How long a daemon may be away that nobody has seen yet. */
 const FIRST_PATIENCE_MS = 500;
-const BACKOFF_MS = [0, 20, 50, 100, 200, 400];
+/** A result is in memory, all of it: of JSON this much. Of an error the beginning is enough. */
+const MAX_JSON = 256 << 20;
+const MAX_ERROR = 64 << 10;
 /** Of what a dying or starting daemon gives; EAGAIN is a unix socket whose queue is full. */
 const PASSING = new Set(["ECONNREFUSED", "ECONNRESET", "ENOENT", "EPIPE", "EAGAIN", "ECONNABORTED"]);
 
@@ -102,17 +105,21 @@ export class Transport {
     this.#agent.destroy();
   }
 
-  /** The JSON of the answer; undefined if it has none. */
-  async json<T>(call: Call): Promise<T> {
-    const { text } = await this.answer(call);
-    return (text === "" ? undefined : parseAnswer(text)) as T;
+  /** The object of JSON that the answer is. */
+  async json(call: Call): Promise<Raw> {
+    return parseAnswer((await this.answer(call)).text);
+  }
+
+  /** For calls whose answer says nothing but that it is done. */
+  async order(call: Call): Promise<void> {
+    await this.answer(call);
   }
 
   /** Status and body of an answer that is read at once. */
   answer(call: Call): Promise<{ status: number; text: string }> {
     return this.#repeat(call, async (response) => ({
       status: response.statusCode ?? 0,
-      text: await readText(response),
+      text: await readText(response, MAX_JSON),
     }));
   }
 
@@ -126,19 +133,21 @@ export class Transport {
   }
 
   async #repeat<T>(call: Call, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {
-    const began = Date.now();
     const { epoch = this.#closed } = call;
-    for (let attempt = 0; ; attempt++) {
-      const pause = BACKOFF_MS[attempt] ?? 500;
+    const known = call.follows ? FOLLOW_MS : PATIENCE_MS;
+    const patience = new Patience(() => (this.#reached ? known : FIRST_PATIENCE_MS));
+    for (;;) {
       call.signal?.throwIfAborted();
       if (epoch !== this.#closed) throw new Unavailable("the client was closed");
+      let pause: number | undefined;
       try {
+        if (call.follows) patience.connected();
         return await this.#once(call, read);
       } catch (error) {
         if (error instanceof Lost && error.sent) call.sent = true;
-        const patience = this.#reached ? (call.patience ?? PATIENCE_MS) : FIRST_PATIENCE_MS;
-        const left = patience - (Date.now() - began);
-        if (!mayRepeat(call, error) || left < pause) throw this.#final(error);
+        else if (error instanceof Lost) patience.ended();
+        if (mayRepeat(call, error)) pause = patience.nextPause();
+        if (pause === undefined) throw this.#final(error);
       }
       await sleep(pause, call.signal);
     }
@@ -190,12 +199,15 @@ export class Transport {
 }
 
 /** Whoever is not the daemon answers with 200, too. */
-export function parseAnswer(text: string): unknown {
+export function parseAnswer(text: string): Raw {
+  let value: unknown;
   try {
-    return JSON.parse(text);
+    value = JSON.parse(text);
   } catch (cause) {
-    throw new Internal("the answer of the server is not JSON: is this cayd?", { cause });
+    throw unexpected(`not JSON: ${JSON.stringify(text.slice(0, 80))}`, cause);
   }
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Raw;
+  throw unexpected(`not an object: ${text.slice(0, 80)}`);
 }
 
 function isGood(response: http.IncomingMessage): boolean {
@@ -204,7 +216,7 @@ function isGood(response: http.IncomingMessage): boolean {
 }
 
 async function readError(response: http.IncomingMessage): Promise<never> {
-  throw errorFromAnswer(response.statusCode ?? 0, await readText(response));
+  throw errorFromAnswer(response.statusCode ?? 0, await readText(response, MAX_ERROR, true));
 }
 
 async function readAll(response: http.IncomingMessage): Promise<Uint8Array> {
@@ -213,11 +225,17 @@ async function readAll(response: http.IncomingMessage): Promise<Uint8Array> {
   return joined(chunks);
 }
 
-async function readText(response: http.IncomingMessage): Promise<string> {
-  let text = "";
-  response.setEncoding("utf8");
-  for await (const chunk of response) text += chunk as string;
-  return text;
+/** `part`: of what is longer than `most` bytes the beginning; else that is TooLarge. */
+async function readText(response: http.IncomingMessage, most: number, part = false): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size > most && part) break;
+    if (size > most) throw new TooLarge(`the answer has more than ${most} bytes; ask for less`);
+  }
+  return Buffer.concat(chunks).toString();
 }
 
 /**
@@ -238,7 +256,7 @@ function hasConnection(request: http.ClientRequest): boolean {
 function mayRepeat(call: Call, error: unknown): boolean {
   if (error instanceof Lost) return error.passing && (call.again === true || !error.sent);
   // An answer all the same: the daemon is about to end, or the sandbox is being removed.
-  return call.again === true && error instanceof Unavailable;
+  return call.again === true && error instanceof Unavailable && !isHung(error);
 }
 
 function encodeQuery(query: Query | undefined): string {

@@ -5,8 +5,13 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { getEventListeners } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
 import { test } from "node:test";
-import { NotFound } from "cay";
+import { Cay, NotFound } from "cay";
 import { decode, encode, runs, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared();
@@ -93,6 +98,53 @@ test("exec: an abort rejects with the reason, and the whole tree is dead", async
   await until(async () => (await box.processes()).filter(mine).every((info) => !info.running));
   await until(async () => !(await runs(box, "sleep 888")));
 });
+
+/** A socket in front of the daemon which loses the requests that begin so, while `lost` has them. */
+async function lossy(directory, lost, seen) {
+  const open = [];
+  const server = net.createServer((client) => {
+    open.push(client);
+    const daemon = net.connect(process.env.CAY_HOST.replace("unix:", ""));
+    client.on("data", (data) => {
+      seen.push(data.toString().split("\r\n", 1)[0]);
+      if (!lost.some((start) => seen.at(-1).startsWith(start))) daemon.write(data);
+    });
+    daemon.pipe(client);
+    for (const [one, other] of [[client, daemon], [daemon, client]])
+      one.on("error", () => {}).on("close", () => other.destroy());
+  });
+  await new Promise((resolve) => server.listen(join(directory, "lossy"), resolve));
+  return { server, open };
+}
+
+for (const how of ["exec", "start"])
+  test(`${how}: what is aborted before it arrived is not started`, async () => {
+    const { box } = context;
+    const before = (await box.processes()).length;
+    const directory = await mkdtemp(join(tmpdir(), "cay-"));
+    const path = `POST /api/v1/sandboxes/${box.id}/processes`;
+    const [lost, seen] = [[path + (how === "exec" ? "?" : " ")], []];
+    const { server, open } = await lossy(directory, lost, seen);
+    const cay = new Cay({ host: `unix:${directory}/lossy` });
+    await cay.version();
+    const controller = new AbortController();
+    const running = cay.attach(box.id)[how]("touch /tmp/never", { signal: controller.signal });
+    running.catch(() => {});
+    await until(() => seen.some((line) => line.startsWith(path)));
+    controller.abort(REASON);
+    if (how === "start") {
+      lost.length = 0;
+      for (const connection of open) connection.destroy();
+    }
+    await assert.rejects(running, isReason);
+    await until(() => seen.filter((line) => line.startsWith(path)).length > 1);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    assert.equal((await box.processes()).length, before);
+    assert.equal(await box.files.exists("/tmp/never"), false);
+    cay.close();
+    server.close();
+    await rm(directory, { recursive: true });
+  });
 
 test("exec: aborted at any moment, nothing goes on", async () => {
   const { box } = context;

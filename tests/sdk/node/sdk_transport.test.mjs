@@ -4,12 +4,13 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
-import { Cay, Gone, OutputLost, Stalled, Unavailable } from "cay";
+import { Cay, Gone, Internal, OutputLost, Stalled, TooLarge, Unavailable } from "cay";
 import { decode, text } from "./sdk_support.mjs";
 
 let directory, server, cay;
@@ -25,7 +26,7 @@ before(async () => {
     const query = Object.fromEntries(url.searchParams);
     if (request.headers["content-type"] === "application/json") body = JSON.parse(body);
     seen.push({ method: request.method, path: url.pathname, query, body, socket: request.socket });
-    const act = plan.shift() ?? answer({});
+    const act = plan.shift() ?? answer(SANDBOX);
     act(response, seen.at(-1));
   });
   await new Promise((resolve) => server.listen(join(directory, "sock"), resolve));
@@ -47,6 +48,7 @@ const answer = (value, status = 200) => (response) => {
   response.writeHead(status, { "content-type": "application/json" });
   response.end(JSON.stringify(value));
 };
+const SANDBOX = { id: "a", state: "running", pid: 1 };
 const refuse = (code, status) => answer({ error: { code, message: code } }, status);
 const cut = (response) => response.destroy();
 const inTheMiddle = (response) => {
@@ -78,7 +80,7 @@ test("what only asks is repeated: before an answer, in the middle of one, and wh
 });
 
 test("create is repeated with the same id", async () => {
-  plan = [cut, answer({ id: "x" }, 200)];
+  plan = [cut, answer({ id: "x", state: "running" }, 200)];
   const box = await cay.create();
   assert.deepEqual(
     seen.map(({ body }) => body.id),
@@ -246,9 +248,109 @@ test("output: an error as its last frame is the error; the end of the process is
   assert.equal(seen.length, 0);
 });
 
-test("output that is cut off again and again without a byte is given up", async () => {
-  plan = Array(100).fill(stream(Buffer.alloc(3), "cut"));
-  await assert.rejects(text(cay.attach("a").process(1).stdout), Unavailable);
+test("streams that are cut off again and again without a byte are asked for less and less often, and given up", async () => {
+  const going = { code: "unavailable", message: "the daemon ends" };
+  const error = frame(5, 0, JSON.stringify({ type: "error", error: going }));
+  const line = Buffer.from(`${JSON.stringify({ type: "error", error: going })}\n`);
+  const cases = [
+    [(one) => text(one.attach("a").process(1).stdout), stream(Buffer.alloc(3), "cut")],
+    [(one) => text(one.attach("a").process(1).stdout), stream("", "end")],
+    [(one) => text(one.attach("a").process(1).stdout), stream(error, "end")],
+    [(one) => one.attach("a").exec("true"), stream(error, "end")],
+    [(one) => one.events().next(), stream("", "end")],
+    [(one) => one.events().next(), stream(line, "end")],
+    [(one) => one.events().next(), stream(line, "cut")],
+  ];
+  const given = cases.map(async ([call, act], i) => {
+    let count = 0;
+    const own = http.createServer((request, response) => {
+      if (!request.url.includes("follow=true")) return answer({ error: { code: "gone", message: "gone" } }, 410)(response);
+      count++;
+      act(response);
+    });
+    await new Promise((resolve) => own.listen(join(directory, `ends${i}`), resolve));
+    await assert.rejects(call(new Cay({ host: `unix:${directory}/ends${i}` })), Unavailable, `${i}`);
+    own.close();
+    own.closeAllConnections();
+    assert.ok(count >= 5 && count <= 80, `${i}: ${count}`);
+  });
+  await Promise.all(given);
+});
+
+test("a keeper that hangs is not waited for a second time", async () => {
+  const hung = { error: { code: "unavailable", message: "the keeper does not answer", detail: { errno: 110 } } };
+  const event = stream(frame(5, 0, JSON.stringify({ type: "error", ...hung })), "end");
+  const box = cay.attach("a");
+  const calls = [
+    [() => box.process(1).wait(), answer(hung, 503)],
+    [() => box.stats(), answer(hung, 503)],
+    [() => text(box.process(1).stdout), answer(hung, 503)],
+    [() => text(box.process(1).stdout), event],
+  ];
+  for (const [call, act] of calls) {
+    seen = [];
+    plan = [act, act, act];
+    await assert.rejects(call(), (error) => error instanceof Unavailable && error.detail.errno === 110);
+    assert.equal(seen.length, 1);
+  }
+});
+
+test("bytes that are missing at the end of a stream that does not follow are lost", async () => {
+  plan = [stream(Buffer.concat([frame(1, 0, "hello"), frame(4, 9, '{"type":"end","offset":9}')]), "end")];
+  const read = async () => {
+    for await (const _ of cay.attach("a").process(1).output({ follow: false })) continue;
+  };
+  await assert.rejects(read(), (error) => error instanceof OutputLost && error.detail.from === 5 && error.detail.to === 9);
+});
+
+test("an answer that is something else is Internal", async () => {
+  const box = cay.attach("a");
+  const calls = {
+    create: () => cay.create(),
+    get: () => cay.get("a"),
+    list: () => cay.list(),
+    events: () => cay.events({ follow: false }).next(),
+    exec: () => box.exec("true"),
+    start: () => box.start("true"),
+    processes: () => box.processes(),
+    stats: () => box.stats(),
+    spec: () => box.spec(),
+    extend: () => box.extend({ ttl: 1 }),
+    wait: () => box.process(1).wait(),
+    info: () => box.process(1).info(),
+    stat: () => box.files.stat("/f"),
+    files: () => box.files.list("/"),
+    find: () => box.files.find("/"),
+    grep: () => box.files.grep("/", "x"),
+    watch: () => box.files.watch("/"),
+  };
+  const wrong = { sandboxes: [5], entries: [[]], matches: [null], processes: [{}], mounts: [], next_cursor: 5, pid: "7" };
+  const lines = (name) => name === "events" || name === "watch";
+  for (const body of ["{}", "[]", "null", "5", '"text"', "<html></html>", "", JSON.stringify(wrong)])
+    for (const [name, call] of Object.entries(calls)) {
+      const frames = name === "exec";
+      if ((lines(name) && body === "") || (name === "spec" && body.includes("mounts"))) continue;
+      plan = [stream(frames ? frame(3, 0, body) : `${body}\n`, "end")];
+      await assert.rejects(call(), (error) => error instanceof Internal && /not what this call expects/.test(error.message),
+        `${name}: ${body}`);
+    }
+});
+
+test("JSON has a maximum, a file has none, and of an error the beginning is enough", async () => {
+  const piece = Buffer.alloc(1 << 20, 32);
+  const large = (status, count) => async (response) => {
+    const closed = once(response, "close");
+    response.writeHead(status);
+    for (let i = 0; i < count && !response.destroyed; i++)
+      if (!response.write(piece)) await Promise.race([once(response, "drain"), closed]);
+    response.end();
+  };
+  plan = [large(200, 300)];
+  await assert.rejects(cay.version(), TooLarge);
+  plan = [large(200, 300)];
+  assert.equal((await cay.attach("a").files.read("/f")).length, 300 << 20);
+  plan = [large(502, 3000)];
+  await assert.rejects(cay.attach("a").process(1).signal("TERM"), Unavailable);
 });
 
 test("events that are cut off go on with the next one", async () => {

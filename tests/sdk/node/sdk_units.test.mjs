@@ -16,6 +16,7 @@ const { parseHost } = await internal("host");
 const { errorFromAnswer } = await internal("errors");
 const { onAbort, orAborted, sleep } = await internal("abort");
 const { Demux } = await internal("demux");
+const { Patience } = await internal("patience");
 
 function frame(kind, offset, payload) {
   const bytes = Buffer.alloc(16 + payload.length);
@@ -350,4 +351,42 @@ test("two streams: an error is for both, a cancelled one ends, the connection is
   assert.deepEqual(await Promise.all(reads), [{ value: undefined, done: true }, { value: undefined, done: true }]);
   await new Promise(setImmediate);
   assert.equal(closed, 1);
+});
+
+/** Calls `use` with the clock stopped; it is moved on by what it gets. */
+function withClock(use) {
+  const { now } = Date;
+  let at = 1000;
+  Date.now = () => at;
+  try {
+    use((ms) => (at += ms));
+  } finally {
+    Date.now = now;
+  }
+}
+
+test("patience ends: pauses grow, and there are not many of them", () => {
+  withClock((pass) => {
+    const patience = new Patience(() => 5000);
+    const pauses = [];
+    for (let pause; (pause = patience.nextPause()) !== undefined; pass(pause)) pauses.push(pause);
+    assert.deepEqual(pauses.slice(0, 6), [20, 40, 80, 160, 320, 500]);
+    assert.equal(pauses.reduce((sum, pause) => sum + pause), 5000);
+    patience.progress();
+    assert.equal(patience.nextPause(), 20);
+  });
+});
+
+test("patience: the loss of a connection that held is a new one, and of one that ended without a word it is not", () => {
+  for (const word of [true, false])
+    withClock((pass) => {
+      const patience = new Patience(() => 5000);
+      let losses = 0;
+      for (; losses < 100 && patience.nextPause() !== undefined; losses++) {
+        patience.connected();
+        pass(1500);
+        if (!word) patience.ended();
+      }
+      assert.equal(losses, word ? 100 : 4);
+    });
 });

@@ -4,6 +4,8 @@
     relay.rules.append((b"POST /api/v1/sandboxes ", lose))    # for the next request that begins so, once
     relay.seen                                                # the first lines of all requests
 
+    relay.swallowed.append(b"POST ")                          # requests that begin so do not reach the daemon
+
 A rule is called with the connection when the answer begins to come, and returns how many bytes of it are passed on
 before the connection is closed; None: all of it.
 """
@@ -36,6 +38,8 @@ class _Connection:
             if data.startswith(METHODS):
                 line = data.split(b"\r\n", 1)[0]
                 self.relay.seen.append(line.decode())
+                if line.startswith(tuple(self.relay.swallowed)):
+                    continue
                 self.rule = self.relay.take_rule(line)
             self.pass_on(self.server, data)
         self.end()
@@ -76,7 +80,7 @@ class _Connection:
 class Relay:
     def __init__(self, target, path):
         self.target, self.path = str(target), pathlib.Path(path)
-        self.rules, self.seen = [], []
+        self.rules, self.seen, self.swallowed = [], [], []
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(path))
         self.listener.listen()

@@ -112,6 +112,34 @@ def test_a_cancelled_start_kills_what_it_started(acay, box, relay):
     assert len(box.processes()) == 1
 
 
+@pytest.mark.parametrize("how", ["exec", "start"])
+def test_what_is_cancelled_before_it_arrived_is_not_started(acay, box, relay, how):
+    """The request is lost on its way. To kill what may have come of it is not to start it."""
+    start = b"POST /api/v1/sandboxes/" + box.id.encode() + b"/processes"
+    relay.swallowed.append(start + (b"?" if how == "exec" else b" "))
+
+    async def body(_):
+        async with sdk.AsyncCay(relay.host) as client:
+            mine = client.attach(box.id)
+            await client.version()  # what was answered before is repeated when its connection is lost
+            if how == "exec":
+                await cancelled(mine.exec("touch /tmp/ran"), lambda: relay.count(start.decode()) == 1)
+            else:
+                task = asyncio.ensure_future(mine.start("touch /tmp/ran"))
+                while relay.count(start.decode()) == 0:
+                    await asyncio.sleep(0.01)
+                relay.swallowed.clear()
+                task.cancel()
+                await asyncio.sleep(0.2)
+                await client.aclose()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    acay(body)
+    assert relay.count(start.decode()) >= 2, "it was asked for"
+    assert box.processes() == []
+
+
 def test_a_cancelled_reader_leaves_the_process(acay, box):
     """Reading, waiting and following are not owning."""
     process = box.start("echo begun; sleep 1000")

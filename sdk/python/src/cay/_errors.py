@@ -134,8 +134,15 @@ _BY_STATUS = {error.status: error for error in reversed(ERRORS)}  # the first of
 _BY_STATUS |= {414: TooLarge, 431: TooLarge, 502: Unavailable, 504: Unavailable}
 
 
-def from_body(body: Mapping[str, Any], status: int = 500) -> CayError:
+def unexpected(what: str) -> Internal:
+    """For an answer that is a success and yet cannot be used: mostly that of another server."""
+    return Internal(f"the server's answer is not what this call expects: {what}")
+
+
+def from_body(body: object, status: int = 500) -> CayError:
     """The exception for the `error` object of an answer or event."""
+    if not isinstance(body, Mapping):
+        return unexpected("'error' is no object")
     code, message, detail = body.get("code"), body.get("message"), body.get("detail")
     kind = _BY_CODE.get(str(code), _by_status(status))
     return kind(str(message or code), detail if isinstance(detail, Mapping) else None)
@@ -147,7 +154,7 @@ def from_answer(status: int, content: bytes) -> CayError:
         body = json.loads(content)["error"]
         if isinstance(body, Mapping):
             return from_body(body, status)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     text = content[:200].decode("utf-8", "replace").strip()
     return _by_status(status)(f"HTTP status {status}" + (f": {text}" if text else ""))
@@ -156,6 +163,11 @@ def from_answer(status: int, content: bytes) -> CayError:
 def is_missing(error: CayError) -> bool:
     """Whether it was a path that led nowhere: only errors about files have an errno, a lost sandbox has none."""
     return error.detail.get("errno") in (errno.ENOENT, errno.ENOTDIR)
+
+
+def is_hung(error: CayError) -> bool:
+    """Whether the daemon waited in vain for the keeper of the sandbox (Linux's ETIMEDOUT): it will the next time."""
+    return isinstance(error, Unavailable) and error.detail.get("errno") == 110
 
 
 def _by_status(status: int) -> type[CayError]:

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from ._errors import Internal, OutputLost, from_body
-from ._models import Exit, Output
+from ._errors import Internal, OutputLost, from_body, unexpected
+from ._models import Exit, Output, member
 
 STDOUT, STDERR, EXIT, END, ERROR, GAP = 1, 2, 3, 4, 5, 6
 STREAMS: dict[int, Literal["stdout", "stderr"]] = {STDOUT: "stdout", STDERR: "stderr"}
@@ -93,12 +93,12 @@ class Follower:
     def _event(self, frame: Frame) -> None:
         event = frame.json()
         if frame.kind == ERROR:
-            raise from_body(event["error"])
+            raise from_body(event.get("error"))
         if frame.kind == GAP:
-            raise lost(int(event["from"]), int(event["to"]), event.get("code"))
+            raise lost(member(event, "from", int), member(event, "to", int), str(event.get("code")))
+        self._expect(frame.offset)
         if frame.kind == EXIT:
-            self._expect(frame.offset)
-            self.exit = Exit.from_json(event["exit"])
+            self.exit = Exit.from_json(member(event, "exit", dict))
         self.done = True
 
     def _expect(self, offset: int) -> None:
@@ -138,8 +138,8 @@ def parse_object(text: bytes | bytearray) -> dict[str, Any]:
     """An object of JSON. Internal: it is none."""
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise Internal(f"not JSON: {bytes(text[:80])!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise unexpected(f"not JSON: {bytes(text[:80])!r}") from error
     if not isinstance(value, dict):
-        raise Internal(f"not an object: {bytes(text[:80])!r}")
+        raise unexpected(f"not an object: {bytes(text[:80])!r}")
     return value

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeVar
+
+from ._errors import unexpected
 
 M = TypeVar("M", bound="Model")
 
@@ -22,17 +24,34 @@ class Model:
 
     @classmethod
     def from_json(cls: type[M], data: Mapping[str, Any]) -> M:
-        known = _fields_of(cls)
-        return cls(**{name: value for name, value in data.items() if name in known})
+        """Internal: it lacks a member, or has one of another type."""
+        return cls(**_members(cls, data))
 
 
-_known: dict[type, frozenset[str]] = {}
+NONE = type(None)
+# By their annotations. JSON gives no subclasses, and true is no number.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "Mapping[str, str]": (dict,),
+    "int | None": (int, NONE), "str | None": (str, NONE), "Exit | None": (dict, NONE),
+}
+_known: dict[type, list[tuple[str, tuple[type, ...], bool]]] = {}
 
 
-def _fields_of(cls: type) -> frozenset[str]:
+def _members(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of its fields that are there; the others have a default."""
     if cls not in _known:
-        _known[cls] = frozenset(one.name for one in fields(cls))
-    return _known[cls]
+        _known[cls] = [(one.name, _KINDS[str(one.type)], one.default is MISSING) for one in fields(cls)]
+    return {name: member(data, name, *kinds) for name, kinds, needed in _known[cls]
+            if needed or name in data}
+
+
+def member(data: object, name: str, *kinds: type) -> Any:
+    """A member of an object of JSON. Internal: it is not there, or of another type."""
+    if not isinstance(data, Mapping):
+        raise unexpected(f"{type(data).__name__} in the place of an object")
+    if name not in data or type(data[name]) not in kinds:
+        raise unexpected(f"'{name}' is " + ("of a wrong type" if name in data else "missing"))
+    return data[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +143,8 @@ class ProcessInfo(Model):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProcessInfo:
-        known = {name: value for name, value in data.items() if name in _fields_of(cls)}
-        known["exit"] = Exit.from_json(known["exit"]) if known.get("exit") else None
+        known = _members(cls, data)
+        known["exit"] = None if known["exit"] is None else Exit.from_json(known["exit"])
         return cls(**known)
 
 
@@ -208,9 +227,10 @@ class FileInfo:
     def from_json(cls, data: Mapping[str, Any], above: str) -> FileInfo:
         """`above`: the path that was asked for, to which names are relative."""
         path = join(above, text_of(data, "name"))
-        target = text_of(data, "target") if "target" in data else None
-        plain = {key: data[key] for key in ("type", "size", "mode", "mtime_ns", "uid", "gid", "inode", "links")}
-        return cls(name=path.rpartition("/")[2] or "/", path=path, target=target, **plain)
+        target = text_of(data, "target") if "target" in data or "target_base64" in data else None
+        numbers = {key: member(data, key, int) for key in ("size", "mode", "mtime_ns", "uid", "gid", "inode", "links")}
+        kind = member(data, "type", str)
+        return cls(name=path.rpartition("/")[2] or "/", path=path, target=target, type=kind, **numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +243,7 @@ class Match:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], above: str) -> Match:
-        return cls(join(above, text_of(data, "path")), data["line"], text_of(data, "text"))
+        return cls(join(above, text_of(data, "path")), member(data, "line", int), text_of(data, "text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +255,7 @@ class Change:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], above: str) -> Change:
-        return cls(data["kind"], join(above, text_of(data, "path")))
+        return cls(member(data, "kind", str), join(above, text_of(data, "path")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +269,12 @@ class Mount:
 
 def text_of(data: Mapping[str, Any], name: str) -> str:
     """A member that has a twin in base64 where its bytes are not UTF-8."""
-    twin = data.get(name + "_base64")
-    return str(data[name]) if twin is None else base64.b64decode(twin).decode("utf-8", "surrogateescape")
+    if not isinstance(data, Mapping) or name + "_base64" not in data:
+        return str(member(data, name, str))
+    try:
+        return base64.b64decode(member(data, name + "_base64", str)).decode("utf-8", "surrogateescape")
+    except ValueError as error:
+        raise unexpected(f"'{name}_base64' is no base64") from error
 
 
 def join(above: str, name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from .._errors import CayError, Stalled, Unavailable, from_answer
+from .._errors import CayError, Stalled, TooLarge, Unavailable, from_answer, is_hung, unexpected
 from .._frames import parse_object
 from .._host import API, CONNECT_SECONDS, Host
 from .._requests import as_whole
@@ -21,6 +21,11 @@ from .._retry import Patience
 from ._runtime import Clients, Content, Stream, body, sleep
 
 Json = Mapping[str, Any]
+
+# A result is in memory, all of it: of JSON this much.
+MAX_JSON = 256 << 20
+# The beginning of an error is enough.
+MAX_ERROR = 64 << 10
 
 
 class Answer(NamedTuple):
@@ -32,7 +37,10 @@ class Answer(NamedTuple):
 
 
 class AsyncHttp:
-    """`timeout`: how long any one answer may take, beyond what it `takes` by itself; None: as long as a command."""
+    """`timeout`: how long an answer, or its next piece, may be waited for, beyond what it `takes` by itself.
+
+    `takes` None: as long as a command.
+    """
 
     def __init__(self, host: Host, timeout: float) -> None:
         self._host = host
@@ -55,17 +63,19 @@ class AsyncHttp:
     async def send(
         self, method: str, path: str, *, json: Json | Callable[[], Json] | None = None, content: Content | None = None,
         repeat: bool = False, takes: float | None = 0.0, headers: Mapping[str, str] | None = None,
-        follows: bool = False,
+        follows: bool = False, most: int | None = MAX_JSON,
     ) -> Answer:
         """The answer, if it is a success. `json` may be a function: then it is asked before each attempt.
 
-        `follows`: with the patience of one who waits for a command.
+        `follows`: with the patience of one who waits for a command. TooLarge: the answer has more than `most` bytes.
         """
         patience = Patience(follows=follows)
         while True:
             request = self._request(method, path, content, takes, headers, json() if callable(json) else json)
             try:
-                return await self._attempt(request)
+                if follows:
+                    patience.connected()
+                return await self._attempt(request, most)
             except CayError as error:
                 pause = self._pause_after(error, repeat, patience)
                 if pause is None:
@@ -89,7 +99,7 @@ class AsyncHttp:
                 if response.status_code == 416:  # a range behind the end of a file
                     return
                 if response.status_code >= 300:
-                    raise from_answer(response.status_code, await response.aread())
+                    raise await _refused(response)
                 if on_answer is not None:
                     on_answer(response.headers)
                 yield b""
@@ -97,7 +107,7 @@ class AsyncHttp:
                     yield chunk
             finally:
                 await response.aclose()
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise self._lost(error) from error
 
     async def pause_after(self, error: CayError, patience: Patience) -> None:
@@ -107,15 +117,21 @@ class AsyncHttp:
             raise error
         await sleep(pause)
 
-    async def _attempt(self, request: httpx.Request) -> Answer:
+    async def _attempt(self, request: httpx.Request, most: int | None) -> Answer:
         try:
-            response = await self._clients.current().send(request)
-        except httpx.TransportError as error:
+            response = await self._clients.current().send(request, stream=True)
+            try:
+                self._answered = True
+                if response.status_code >= 300:
+                    raise await _refused(response)
+                content = await _content(response, most)
+                if most is not None and len(content) > most:
+                    raise TooLarge(f"the answer has more than {most} bytes; ask for less")
+                return Answer(response.status_code, content)
+            finally:
+                await response.aclose()
+        except httpx.RequestError as error:
             raise self._lost(error) from error
-        self._answered = True
-        if response.status_code >= 300:
-            raise from_answer(response.status_code, response.content)
-        return Answer(response.status_code, response.content)
 
     def _request(
         self, method: str, path: str, content: Content | None = None, takes: float | None = 0.0,
@@ -136,16 +152,35 @@ class AsyncHttp:
         )
 
     def _pause_after(self, error: CayError, repeat: bool, patience: Patience) -> float | None:
-        if not isinstance(error, (Unavailable, Stalled)) or not self._answered:
+        if not isinstance(error, (Unavailable, Stalled)) or not self._answered or is_hung(error):
             return None
         unsent = isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+        if unsent or isinstance(error.__cause__, httpx.TimeoutException):
+            patience.ended()
         return patience.next_pause() if repeat or unsent else None
 
-    def _lost(self, error: httpx.TransportError) -> Unavailable:
+    def _lost(self, error: httpx.RequestError) -> CayError:
         why = str(error) or type(error).__name__
+        if not isinstance(error, httpx.TransportError):
+            return unexpected(why)
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             return Unavailable(f"cannot reach cayd at {self._host.shown}: {why}")
         return Unavailable(f"lost the connection to cayd at {self._host.shown}: {why}")
+
+
+async def _content(response: httpx.Response, most: int | None) -> bytes:
+    """The body; of one that is longer than `most` bytes a little more than those."""
+    pieces, size = [], 0
+    async for piece in response.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if most is not None and size > most:
+            break
+    return b"".join(pieces)
+
+
+async def _refused(response: httpx.Response) -> CayError:
+    return from_answer(response.status_code, await _content(response, MAX_ERROR))
 
 
 def _limits(seconds: float | None) -> dict[str, float | None]:

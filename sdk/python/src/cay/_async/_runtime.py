@@ -89,8 +89,13 @@ async def protected(work: Callable[[], Awaitable[T]], seconds: float = CLEANUP_S
     return task.result()
 
 
-async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None], Awaitable[object]]) -> T:
+async def settle(
+    request: Callable[[], Awaitable[T]], undo: Callable[[T | None], Awaitable[object]],
+    given_up: Callable[[], object] = lambda: None,
+) -> T:
     """Awaits a request that makes something. If this is cancelled, waits for what comes of it and undoes that.
+
+    `given_up` is called first: what is repeated from then on need not make anything.
 
     `undo` gets the answer, or None if there is none; what it raises does not hide the cancellation.
     """
@@ -104,6 +109,7 @@ async def settle(request: Callable[[], Awaitable[T]], undo: Callable[[T | None],
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
+        given_up()
         try:
             await protected(take_back)
         except Exception:

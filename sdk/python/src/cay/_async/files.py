@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from .._errors import CayError, Unavailable, from_body, is_missing
 from .._frames import LineParser
-from .._models import Change, FileInfo, Match
+from .._models import Change, FileInfo, Match, member
 from .._requests import byte_range, mode_text, query
 from ._http import AsyncHttp
 from ._runtime import Content, Stream
@@ -30,7 +30,7 @@ class AsyncFiles:
     async def read(self, path: str, *, user: str | None = None) -> bytes:
         """The bytes of a file."""
         url = f"{self._path}/files" + query(path=path, user=user)
-        answer = await self._http.send("GET", url, repeat=True)
+        answer = await self._http.send("GET", url, repeat=True, most=None)
         return answer.content
 
     async def read_text(
@@ -139,9 +139,10 @@ class AsyncFiles:
         url = f"{self._path}/fs/watch" + query(path=path, recursive=recursive, user=user)
         async with aclosing(self._lines(url)) as lines:
             async for line in lines:
-                if line["type"] == "error":
-                    raise from_body(line["error"])
-                if line["type"] == "watching":
+                kind = member(line, "type", str)
+                if kind == "error":
+                    raise from_body(line.get("error"))
+                if kind == "watching":
                     break
             yield self._changes(lines, path)
 
@@ -161,7 +162,7 @@ class AsyncFiles:
     async def _results(self, url: str, name: str, take: Callable[[dict[str, Any]], T]) -> builtins.list[T]:
         answer = await self._http.send("GET", url, repeat=True, takes=None)
         body = answer.json()
-        results = [take(one) for one in body[name]]
+        results = [take(one) for one in member(body, name, list)]
         if "error" in body:  # after the first results had been sent
             error = from_body(body["error"])
             error.found = results
@@ -182,6 +183,6 @@ class AsyncFiles:
 
     async def _changes(self, lines: Stream[dict[str, Any]], path: str) -> Stream[Change]:
         async for line in lines:
-            if line["type"] == "error":
-                raise from_body(line["error"])
+            if member(line, "type", str) == "error":
+                raise from_body(line.get("error"))
             yield Change.from_json(line, path)

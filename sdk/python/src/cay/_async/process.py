@@ -6,17 +6,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
+from typing import Any
 
 from .._errors import Conflict, Gone, NotFound, Timeout, Unavailable
 from .._frames import Follower
-from .._models import Exit, Output, ProcessInfo
+from .._models import Exit, Output, ProcessInfo, member
 from .._requests import Duration, query
 from .._retry import Patience
 from ._http import AsyncHttp
-from ._runtime import Content, Stream
+from ._runtime import Content, Stream, sleep
 
 FRAMES = "application/vnd.cay.frames"
 INPUT_PIECE = 1 << 20
+# A start that was given up on its way arrives within these, or not at all.
+LATE_PAUSES = (0.1, 0.4)
 
 
 class AsyncProcess:
@@ -49,10 +52,13 @@ class AsyncProcess:
             try:
                 async with aclosing(self._http.chunks(path, FRAMES)) as chunks:
                     async for chunk in chunks:
-                        patience.restart(bool(chunk))
+                        if not chunk:
+                            patience.connected()
                         for output in follower.feed(chunk):
+                            patience.progress()
                             yield output
                 if not follower.done:
+                    patience.ended()  # which a daemon that lives does not do without a word
                     raise Unavailable(f"the output of process {self.pid} was cut off")
             except Unavailable as error:
                 if not follower.done:
@@ -121,3 +127,16 @@ class AsyncProcess:
     async def info(self) -> ProcessInfo:
         """Its command, whether it runs, which output is kept."""
         return ProcessInfo.from_json(await self._http.get(self._path))
+
+
+async def find_started(http: AsyncHttp, above: str, body: Mapping[str, Any]) -> AsyncProcess:
+    """The process that a start with the key of `body` has made; nothing is started for this. NotFound: there is none."""
+    pauses = list(LATE_PAUSES)
+    while True:
+        try:
+            answer = await http.send("POST", f"{above}/processes", json={**body, "known": True}, repeat=True)
+            return AsyncProcess(http, above, member(answer.json(), "pid", int))
+        except NotFound:
+            if not pauses:
+                raise
+        await sleep(pauses.pop(0))

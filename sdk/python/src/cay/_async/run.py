@@ -19,7 +19,7 @@ from .._requests import new_key, query
 from .._retry import Patience
 from ._http import AsyncHttp
 from ._runtime import Beside, Stream, protected
-from .process import FRAMES, AsyncProcess
+from .process import FRAMES, AsyncProcess, find_started
 
 PID = "x-cay-pid"
 
@@ -54,12 +54,15 @@ class AsyncRun:
                 try:
                     async with aclosing(self._chunks(follower.at or 0)) as chunks:
                         async for chunk in chunks:
-                            patience.restart(bool(chunk))
+                            if not chunk:
+                                patience.connected()
                             if input is None and self._input is not None:
                                 input = Beside(self._write)
                             for output in follower.feed(chunk):
+                                patience.progress()
                                 yield output
                     if not follower.done:
+                        patience.ended()  # which a daemon that lives does not do without a word
                         raise Unavailable("the output of the command was cut off")
                 except (Unavailable, Stalled) as error:
                     if not follower.done:
@@ -100,14 +103,13 @@ class AsyncRun:
             raise
 
     def _started(self, headers: Mapping[str, str]) -> None:
-        if PID in headers:
+        if headers.get(PID, "").isdecimal():
             self.process = AsyncProcess(self._http, self._above, int(headers[PID]))
 
     async def _find(self) -> AsyncProcess:
-        """By its key: a start that was asked for before starts nothing."""
+        """By its key. NotFound: the start has not arrived; if it does so yet, nobody follows it, and it is killed."""
         if self.process is None:
-            answer = await self._http.send("POST", f"{self._above}/processes", json=self._body, repeat=True)
-            self.process = AsyncProcess(self._http, self._above, answer.json()["pid"])
+            self.process = await find_started(self._http, self._above, self._body)
         return self.process
 
     async def _write(self) -> None:

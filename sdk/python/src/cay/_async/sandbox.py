@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any
 
 from .._errors import CayError, Invalid, NotFound, TooLarge, Unsupported
-from .._models import ExecBytes, ExecResult, Exit, ProcessInfo, SandboxInfo, Stats
+from .._models import NONE, ExecBytes, ExecResult, Exit, ProcessInfo, SandboxInfo, Stats, member
 from .._policy import NetworkPolicy, require_deny_all
 from .._requests import Command, Duration, command_body, input_bytes, last_lines, new_key, sandbox_path
 from ._http import Answer, AsyncHttp
 from ._runtime import protected, settle
 from .files import AsyncFiles
-from .process import AsyncProcess
+from .process import AsyncProcess, find_started
 from .run import AsyncRun
 
 # A result is in memory, all of it.
@@ -101,13 +101,18 @@ class AsyncSandbox:
         async def post() -> Answer:
             return await self._http.send("POST", self._path + "/processes", json=body, repeat=True)
 
-        async def undo(made: Answer | None) -> None:
-            if made is None:  # by its key it is found, not started again
-                made = await post()
-            await self.process(made.json()["pid"]).kill()
+        def only_find() -> None:
+            body["known"] = True
 
-        made = await settle(post, undo)
-        return self.process(made.json()["pid"])
+        async def undo(made: Answer | None) -> None:
+            if made is None:  # by its key it is found, and not started again
+                process = await find_started(self._http, self._path, body)
+            else:
+                process = self.process(member(made.json(), "pid", int))
+            await process.kill()
+
+        made = await settle(post, undo, only_find)
+        return self.process(member(made.json(), "pid", int))
 
     def process(self, pid: int) -> AsyncProcess:
         """A process by its number, without asking whether there is one."""
@@ -116,7 +121,7 @@ class AsyncSandbox:
     async def processes(self) -> list[ProcessInfo]:
         """All that were started and are remembered, running and ended."""
         answer = await self._http.get(self._path + "/processes")
-        return [ProcessInfo.from_json(one) for one in answer["processes"]]
+        return [ProcessInfo.from_json(one) for one in member(answer, "processes", list)]
 
     async def _exec(
         self, body: dict[str, Any], input: str | bytes | None, max_output: int,
@@ -178,7 +183,8 @@ class AsyncSandbox:
         """The output of all its processes, merged; with `tail` the last lines of it."""
         if tail is not None and tail < 0:
             raise Invalid(f"tail is {tail}, less than 0", {"field": "tail"})
-        answer = await self._http.send("GET", self._path + "/logs", repeat=True, headers={"accept": "text/plain"})
+        answer = await self._http.send("GET", self._path + "/logs", repeat=True, most=None,
+                                       headers={"accept": "text/plain"})
         text = answer.content.decode("utf-8", "replace")
         return text if tail is None else last_lines(text, tail)
 
@@ -186,10 +192,11 @@ class AsyncSandbox:
         """Where this sandbox speaks the protocol of the AIO sandbox: an address that is the right to use it."""
         answer = await self._http.get(self._path + "/aio")
         if self._http.base is not None:
-            return self._http.base + str(answer["path"])
-        if answer["url"] is None:
+            return self._http.base + str(member(answer, "path", str))
+        url = member(answer, "url", str, NONE)
+        if url is None:
             raise Unsupported("cayd listens on no TCP address: add 'tcp = 127.0.0.1:7733' to cayd.conf")
-        return str(answer["url"])
+        return str(url)
 
     # -- what later versions do
 

@@ -62,13 +62,16 @@ def protected(work: Callable[[], T], seconds: float = CLEANUP_SECONDS) -> T:
     return work()
 
 
-def settle(request: Callable[[], T], undo: Callable[[T | None], object]) -> T:
+def settle(
+    request: Callable[[], T], undo: Callable[[T | None], object], given_up: Callable[[], object] = lambda: None,
+) -> T:
     """Does a request that makes something. If that is interrupted (KeyboardInterrupt), undoes what it may have made."""
     try:
         return request()
     except Exception:
         raise
     except BaseException:
+        given_up()
         try:
             undo(None)
         except Exception:

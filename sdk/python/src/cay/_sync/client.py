@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .._errors import CayError, Limit, Unavailable, from_body
 from .._frames import LineParser
 from .._host import find_host
-from .._models import Event, SandboxInfo
+from .._models import NONE, Event, SandboxInfo, member
 from .._requests import Spec, query, sandbox_path, spec_body, with_wishes, without_refused
 from .._retry import Patience
 from ._http import Answer, Http
@@ -34,7 +34,7 @@ class Cay:
 
     host     "unix:/path", "http://host:port" or "https://host:port"; else $CAY_HOST, else unix:/run/cay/cayd.sock
     token    needed over TCP; else $CAY_TOKEN, else what is in the file $CAY_TOKEN_FILE
-    timeout  seconds that an answer may take; commands and streams take as long as they do
+    timeout  seconds without a byte of an answer; commands and streams take as long as they do
 
     Nothing is sent before the first call. One client may be used in several event loops and threads.
     """
@@ -92,8 +92,8 @@ class Cay:
         cursor = None
         while True:
             page = self._http.get("/sandboxes" + query(label=wanted, state=state, cursor=cursor))
-            found += [SandboxInfo.from_json(one) for one in page["sandboxes"]]
-            cursor = page["next_cursor"]
+            found += [SandboxInfo.from_json(one) for one in member(page, "sandboxes", list)]
+            cursor = member(page, "next_cursor", str, NONE)
             if cursor is None:
                 return found
 
@@ -106,15 +106,18 @@ class Cay:
             try:
                 with closing(self._http.chunks(path, "application/x-ndjson")) as chunks:
                     for chunk in chunks:
-                        patience.restart(bool(chunk))
+                        if not chunk:
+                            patience.connected()
                         for line in parser.feed(chunk):
-                            if line["type"] == "error":
-                                raise from_body(line["error"])
+                            if member(line, "type", str) == "error":
+                                raise from_body(line.get("error"))
                             event = Event.from_json(line)
                             since = event.seq + 1
+                            patience.progress()
                             yield event
                 if not follow:
                     return
+                patience.ended()  # which a daemon that lives does not do without a word
                 raise Unavailable("the stream of events was cut off")
             except Unavailable as error:
                 self._http.pause_after(error, patience)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from .._errors import CayError, Unavailable, from_body, is_missing
 from .._frames import LineParser
-from .._models import Change, FileInfo, Match
+from .._models import Change, FileInfo, Match, member
 from .._requests import byte_range, mode_text, query
 from ._http import Http
 from ._runtime import Content, Stream
@@ -31,7 +31,7 @@ class Files:
     def read(self, path: str, *, user: str | None = None) -> bytes:
         """The bytes of a file."""
         url = f"{self._path}/files" + query(path=path, user=user)
-        answer = self._http.send("GET", url, repeat=True)
+        answer = self._http.send("GET", url, repeat=True, most=None)
         return answer.content
 
     def read_text(
@@ -140,9 +140,10 @@ class Files:
         url = f"{self._path}/fs/watch" + query(path=path, recursive=recursive, user=user)
         with closing(self._lines(url)) as lines:
             for line in lines:
-                if line["type"] == "error":
-                    raise from_body(line["error"])
-                if line["type"] == "watching":
+                kind = member(line, "type", str)
+                if kind == "error":
+                    raise from_body(line.get("error"))
+                if kind == "watching":
                     break
             yield self._changes(lines, path)
 
@@ -162,7 +163,7 @@ class Files:
     def _results(self, url: str, name: str, take: Callable[[dict[str, Any]], T]) -> builtins.list[T]:
         answer = self._http.send("GET", url, repeat=True, takes=None)
         body = answer.json()
-        results = [take(one) for one in body[name]]
+        results = [take(one) for one in member(body, name, list)]
         if "error" in body:  # after the first results had been sent
             error = from_body(body["error"])
             error.found = results
@@ -183,6 +184,6 @@ class Files:
 
     def _changes(self, lines: Stream[dict[str, Any]], path: str) -> Stream[Change]:
         for line in lines:
-            if line["type"] == "error":
-                raise from_body(line["error"])
+            if member(line, "type", str) == "error":
+                raise from_body(line.get("error"))
             yield Change.from_json(line, path)
