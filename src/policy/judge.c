@@ -185,7 +185,8 @@ static int check_numbers(const struct judge *j, struct cay_spec *spec)
 {
     for (size_t i = 0; i < CAY_COUNT(fields); i++) {
         uint64_t *value = (uint64_t *)(void *)((char *)spec + fields[i].offset);
-        /* A ceiling that nobody wrote is for those who ask for more; the defaults of cay.conf go on. */
+        /* A ceiling that nobody wrote is for those who ask for more; the defaults of cay.conf go
+         * on. */
         bool unsaid = !*value && j->set->values[fields[i].max].origin == RULE_BUILTIN &&
                       rule_limit(j->set, fields[i].fallback) == OPERATOR_NO_LIMIT;
         if (unsaid)

@@ -46,8 +46,8 @@ bool home_is(int parent, const char *id, int dir);
  * could be ours. Every other error says nothing about it. */
 bool home_absent(int eno);
 bool home_empty(int dir); /* false also if it cannot be read */
-/* Removes <run>/<id> and the two files that are ours in it, or the empty directories in their place.
- * With anything else in it, it stays: -1. */
+/* Removes <run>/<id> and the two files that are ours in it, or the empty directories in their
+ * place. With anything else in it, it stays: -1. */
 int home_remove_run(int run, const char *id);
 /* What an open for writing says of a name that has something else than a file: a directory, a link,
  * a socket. */
