@@ -15,7 +15,7 @@
 #define HOST_PART 16
 #define MEMORY_PART 8
 #define MEMORY_MIN (64ull << 20)
-#define SAMPLE_PART 4
+#define SAMPLE_PART 8
 #define SAMPLE_MIN 64
 
 static const struct {

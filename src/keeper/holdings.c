@@ -158,9 +158,13 @@ int holdings_filters(pid_t pid)
     return read_thread(pid, &thread) ? thread.filters : 0;
 }
 
+/* Where the kernel does not tell, all are: nobody is ended for what may be counted twice. */
 static bool is_same(pid_t a, pid_t b, int what, int fd)
 {
-    return b > 0 && a != b && syscall(SYS_kcmp, a, b, what, fd, fd) == 0;
+    if (b <= 0 || a == b)
+        return false;
+    long order = syscall(SYS_kcmp, a, b, what, fd, fd);
+    return order == 0 || (order < 0 && errno != ESRCH && errno != EBADF);
 }
 
 /* Has it the whole table of open files with another one that is counted? */

@@ -12,6 +12,7 @@
 #include <sys/sysinfo.h>
 
 #define LOOK_US 1000000
+#define LOOK_SELDOM_US 10000000
 /* While a count is being made, and how much of that time its slow part may take. */
 #define LOOK_SOON_US 250000
 #define SLICE_US 75000
@@ -84,12 +85,16 @@ static void on_look(struct timer *timer)
     if (k->phase >= PHASE_KILLING || k->state == CAY_STATE_PAUSED)
         return;
     uint64_t cpu = cgroup_cpu(&k->cgroup), next = cay_now_us() + LOOK_US;
+    bool in_use = is_in_use(k);
     bool moved = !cpu || cpu - w->cpu_us >= IDLE_CPU_US;
     if (!moved && !w->counting) {
-        if (is_in_use(k))
+        if (in_use)
             timer_set(&k->loop, timer, next);
         return;
     }
+    /* Without cgroups it cannot be told whether a command left anything behind. */
+    if (!cpu && !in_use)
+        next += LOOK_SELDOM_US;
     w->cpu_us = cpu;
     if (!w->begun)
         begin(w, k);
@@ -109,10 +114,11 @@ static void on_look(struct timer *timer)
 void watch_start(struct keeper *k)
 {
     struct timer *timer = &k->watcher.timer;
-    if (timer->armed || k->phase >= PHASE_KILLING)
+    uint64_t at_us = cay_now_us() + LOOK_US;
+    if ((timer->armed && timer->at_us <= at_us) || k->phase >= PHASE_KILLING)
         return;
     timer->fire = on_look;
-    timer_set(&k->loop, timer, cay_now_us() + LOOK_US);
+    timer_set(&k->loop, timer, at_us);
 }
 
 void watch_stop(struct keeper *k)

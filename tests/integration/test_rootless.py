@@ -347,6 +347,28 @@ def test_network_is_closed_and_loopback_works(user, ubox):
     assert user.run("exec", ubox, "--", "python3", "-c", script).stdout == "lo\nclosed\n"
 
 
+HOARD = """
+import fcntl, os, time
+if os.fork():
+    time.sleep(200)
+os.setsid()
+for _ in range(4000):
+    lock = os.memfd_create("locks")
+    for i in range(500):
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 2 * i)
+time.sleep(120)
+"""
+
+
+def test_who_hoards_what_nobody_counts_is_ended(user):
+    """Without cgroups, too: who is in the sandbox is told by who started whom."""
+    identifier = user.create()
+    user.run("exec", "-d", identifier, "--", "python3", "-c", HOARD)
+    until(lambda: state(user, identifier) == "oom", 150)
+    assert info(user, identifier)["reason"].startswith("file locks: ")
+    user.run("rm", "-f", identifier)
+
+
 def test_doctor(user):
     done = user.run("doctor")
     assert done.returncode == 0, done
