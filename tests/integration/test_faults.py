@@ -517,3 +517,23 @@ def test_an_evicted_keeper_leaves_its_successor_alone(fresh):
     assert fresh.sh("twice", "echo up").stdout == "up\n"
     fresh.run("stop", "twice", check=True)
     assert info(fresh, "twice")["state"] == "exited"
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["is freed", "is cleared up"])
+def test_a_name_that_is_freed_while_it_is_claimed(fresh, tmp_path, made):
+    """What is left of an older sandbox of the name goes in the moment in which the new one makes its directory; or
+    whoever clears up takes that one, which is empty as yet, for the old."""
+    fresh.run("run", "--", "true", check=True)
+    trace, folder = tmp_path / "trace", fresh.run_dir / "x"
+    if not made:
+        folder.mkdir(mode=0o700)
+    trace.touch()
+    argv = ["strace", "-qq", "-o", trace, "-e", "trace=mkdirat", "-e", "inject=mkdirat:delay_exit=1000000",
+            fresh.program, "create", "--name", "x"]
+    creator = subprocess.Popen(argv, env=fresh.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    until(folder.exists if made else lambda: "mkdirat(" in trace.read_text(), 30)
+    folder.rmdir()
+    out, err = creator.communicate(timeout=60)
+    assert (creator.returncode, out) == (0, "x\n"), err
+    assert fresh.sh("x", "echo on").stdout == "on\n"
