@@ -57,17 +57,17 @@ struct source {
     {                                                                      \
         name, column, NO(ENOSYS), sets, COUNT(sets), checks, COUNT(checks) \
     }
-#define KEEPER                                                                       \
-    {                                                                                \
-        "keeper", STRICT, NO(EPERM), keeper_sets, COUNT(keeper_sets), keeper_checks, \
-            COUNT(keeper_checks)                                                     \
+#define OWN(name, sets, checks)                                           \
+    {                                                                     \
+        name, STRICT, NO(EPERM), sets, COUNT(sets), checks, COUNT(checks) \
     }
 
 static const struct source sources[] = {
     SANDBOX("strict", STRICT),
     SANDBOX("default", DEFAULT),
     SANDBOX("nested", NESTED),
-    KEEPER,
+    OWN("keeper", keeper_sets, keeper_checks),
+    OWN("budget", budget_sets, budget_checks),
 };
 
 struct range {
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 {
     static struct program program;
     if (argc != 3) {
-        fprintf(stderr, "usage: seccomp-gen strict|default|nested|keeper OUTPUT\n");
+        fprintf(stderr, "usage: seccomp-gen strict|default|nested|keeper|budget OUTPUT\n");
         return 1;
     }
     for (size_t i = 0; i < COUNT(sources); i++) {

@@ -47,4 +47,25 @@ static const struct check keeper_checks[] = {
     {"pidfd_send_signal", {IS(2, 0), IS(3, 0)}, EVERY(OK)}, /* no made-up siginfo */
 };
 
+/* What its counter may call (src/keeper/counter.c): it reads /proc, and answers. */
+static const struct set budget_sets[] = {
+    {"read readv pread64 close lseek fstat stat newfstatat statx getdents64 fcntl kcmp sysinfo "
+     "recvfrom sendto",
+     EVERY(OK)},
+    {"mmap munmap mremap mprotect brk madvise clock_gettime gettimeofday getrandom getpid gettid "
+     "futex restart_syscall rt_sigaction rt_sigprocmask rt_sigreturn exit exit_group",
+     EVERY(OK)},
+    {"open openat", EVERY(NO(EPERM))},
+};
+
+/* For reading, and files that are there. O_ACCMODE, O_CREAT, O_TRUNC, O_TMPFILE. */
+#define ONLY_READS (03 | 0100 | 01000 | 020000000)
+
+static const struct check budget_checks[] = {
+    {"open", {MASKED(1, ONLY_READS, 0)}, EVERY(OK)},
+    {"openat", {MASKED(2, ONLY_READS, 0)}, EVERY(OK)},
+    {"mmap", {ANY(2, 0x4)}, EVERY(NO(EPERM))}, /* PROT_EXEC */
+    {"mprotect", {ANY(2, 0x4)}, EVERY(NO(EPERM))},
+};
+
 #endif

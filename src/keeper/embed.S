@@ -27,5 +27,6 @@
         embed cay_seccomp_default, seccomp-default.bin, 8
         embed cay_seccomp_nested, seccomp-nested.bin, 8
         embed cay_seccomp_keeper, seccomp-keeper.bin, 8
+        embed cay_seccomp_budget, seccomp-budget.bin, 8
 
         .section .note.GNU-stack, "", @progbits

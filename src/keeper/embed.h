@@ -11,5 +11,6 @@ extern const char cay_seccomp_strict[], cay_seccomp_strict_end[];
 extern const char cay_seccomp_default[], cay_seccomp_default_end[];
 extern const char cay_seccomp_nested[], cay_seccomp_nested_end[];
 extern const char cay_seccomp_keeper[], cay_seccomp_keeper_end[]; /* for the keeper itself */
+extern const char cay_seccomp_budget[], cay_seccomp_budget_end[]; /* for its counter */
 
 #endif

@@ -27,7 +27,6 @@
 
 #include "base/loop.h"
 #include "jail/jail.h"
-#include "keeper/holdings.h"
 #include "keeper/spool.h"
 #include "sandbox/home.h"
 #include "sandbox/spec.h"
@@ -142,14 +141,9 @@ enum phase {
 /* watch.c */
 struct watcher {
     struct timer timer;
-    bool begun;     /* the rest is valid */
-    bool counting;  /* a count is not done yet, */
-    unsigned kinds; /* of these */
-    int own_filters;
-    uint64_t cpu_us, share;
-    struct budget_host now, base; /* base: above which growth is worth a count */
-    struct budget_host started;   /* when the count that is being made was begun */
-    struct holdings quick, deep;
+    struct watch answer;  /* of the counter; -1: there is none any more */
+    bool asked, counting; /* counting: the last answer was not the last of its count */
+    uint64_t cpu_us;
 };
 
 struct keeper {
@@ -157,7 +151,8 @@ struct keeper {
     struct cay cay;
     struct spec spec;
     const char
-        *id; /* what it is called: the program's argument, or the spec's if it was prepared */
+        *id;       /* what it is called: the program's argument, or the spec's if it was prepared */
+    char *program; /* argv[0]: children that do not execute anything are renamed there */
     char image[CAY_MAX_PATH]; /* what the spec's image stands for */
     int image_dir; /* the directory of that, as the creator opened it; until all mounts are made */
 
@@ -298,8 +293,9 @@ void oom_mark(struct proc *proc);     /* if its group was hit: all of it dies */
 void oom_exited(struct proc *proc);   /* init said how; this may know better */
 
 /* watch.c */
-void watch_start(struct keeper *k); /* something runs */
-void watch_stop(struct keeper *k);  /* nothing will, until watch_start */
+int watch_counter(struct keeper *k); /* starts it, before the rights to that are given up */
+void watch_start(struct keeper *k);  /* something runs */
+void watch_stop(struct keeper *k);   /* nothing will, until watch_start */
 
 /* stdio.c */
 void stdio_init(struct proc *proc);

@@ -170,8 +170,9 @@ int main(int argc, char **argv)
     if (argc != 2 || detach_from_caller() < 0)
         return 1;
     k->id = argv[1];
+    k->program = argv[0];
     k->status_fd = k->cay.run = k->cay.sandboxes = k->run_dir = k->spools = k->disk = k->oom_fd =
-        k->listen_fd = k->instance_fd = k->image_dir = -1;
+        k->listen_fd = k->instance_fd = k->image_dir = k->watcher.answer.fd = -1;
     k->jail = JAIL_NONE;
     chan_init(&creator, CREATOR_FD);
     if (make(k, &creator, &err) < 0) {

@@ -139,7 +139,7 @@ static int drop_server(struct keeper *k)
     size_t size = (size_t)(cay_seccomp_keeper_end - cay_seccomp_keeper);
     cgroup_learn(&k->cgroup);
     /* Rootless this may be the first time; Landlock and the filter want it. */
-    if (shed_new_privs() < 0 || confine_paths(k) < 0)
+    if (shed_new_privs() < 0 || watch_counter(k) < 0 || confine_paths(k) < 0)
         return -1;
     if (k->cay.privileged && (shed_bounding(0) < 0 || shed_caps(serving_with(&k->cgroup)) < 0))
         return -1;

@@ -2,21 +2,24 @@
 /*
  * Whether the sandbox takes more from the host than its share of what no control group counts
  * (budget.h). While commands run, each second: has the sandbox used the CPU at all, for nothing is
- * hoarded without; then, is the host short of something; and only then, how much of it is this
- * sandbox's. What ends within the first second, and a sandbox in which nothing runs, cost nothing.
+ * hoarded without; if so the counter (counter.h) is asked. What ends within the first second, and a
+ * sandbox in which nothing runs, cost nothing.
+ *
+ * A counter that dies, which nobody inside can make it do, is not replaced: the keeper has given up
+ * the right to, and a sandbox is not ended for what it did not do.
  */
+#include "base/sock.h"
 #include "base/util.h"
+#include "keeper/counter.h"
 #include "keeper/keeper.h"
 
 #include <stdio.h>
-#include <sys/sysinfo.h>
+#include <sys/socket.h>
 
 #define LOOK_US 1000000
 #define LOOK_SELDOM_US 10000000
-/* While a count is being made, and how much of that time its slow part may take. */
+/* While a count is being made. */
 #define LOOK_SOON_US 250000
-#define SLICE_US 75000
-#define QUICK_US 200000
 /* Without so much of the CPU since the last look there is nothing new to see. */
 #define IDLE_CPU_US 10000
 
@@ -30,52 +33,9 @@ static bool is_in_use(const struct keeper *k)
     return false;
 }
 
-static void begin(struct watcher *w, struct keeper *k)
+static void ask(struct watcher *w)
 {
-    struct sysinfo host;
-    uint64_t ram = sysinfo(&host) < 0 ? 0 : (uint64_t)host.totalram * host.mem_unit;
-    w->begun = true;
-    w->share = budget_share(k->spec.spec.memory, ram);
-    w->own_filters = holdings_filters(k->jail.pid);
-    /* The base is nothing: what was taken before this first look is counted once. */
-    holdings_limits(&w->now);
-}
-
-/* Memory that others have given back is not ours to use. */
-static void lower_base(struct watcher *w)
-{
-    for (unsigned kind = 0; kind < BUDGET_KINDS; kind++)
-        w->base.used[kind] = CAY_MIN(w->base.used[kind], w->now.used[kind]);
-}
-
-/* Counts on; true if it is too much. */
-static bool count(struct keeper *k, unsigned kinds)
-{
-    struct watcher *w = &k->watcher;
-    struct holdings *quick = &w->quick, *deep = &w->deep;
-    const struct holdings_of of = {.cgroup = &k->cgroup,
-                                   .init = k->jail.pid,
-                                   .kinds = kinds,
-                                   .fds = k->spec.spec.fds,
-                                   .own_filters = w->own_filters};
-    uint64_t now = cay_now_us();
-    if (!w->counting)
-        w->started = w->now;
-    bool all = holdings_quick(quick, &of, now + QUICK_US);
-    bool deep_all = holdings_deep(deep, &of, cay_now_us() + SLICE_US);
-    struct budget_held held = deep->held;
-    for (unsigned kind = 0; kind < BUDGET_KINDS; kind++)
-        held.of[kind] += quick->held.of[kind];
-    bool over =
-        budget_over(&held, &w->now, kinds, w->share, k->reason_text, sizeof(k->reason_text));
-    if (all)
-        *quick = (struct holdings){0};
-    if (deep_all) {
-        *deep = (struct holdings){0};
-        w->base = w->started; /* what there was then is not this sandbox's, or not too much */
-    }
-    w->counting = !all || !deep_all;
-    return over;
+    w->asked = w->answer.fd >= 0 && sock_send(w->answer.fd, "?", 1, NULL, 0) == 1;
 }
 
 static void on_look(struct timer *timer)
@@ -87,35 +47,63 @@ static void on_look(struct timer *timer)
     uint64_t cpu = cgroup_cpu(&k->cgroup), next = cay_now_us() + LOOK_US;
     bool in_use = is_in_use(k);
     bool moved = !cpu || cpu - w->cpu_us >= IDLE_CPU_US;
-    if (!moved && !w->counting) {
-        if (in_use)
-            timer_set(&k->loop, timer, next);
+    if (moved || w->counting) {
+        w->cpu_us = cpu;
+        if (!w->asked)
+            ask(w);
+        /* Without cgroups it cannot be told whether a command left anything behind. */
+        if (!cpu && !in_use)
+            next += LOOK_SELDOM_US;
+    } else if (!in_use) {
         return;
     }
-    /* Without cgroups it cannot be told whether a command left anything behind. */
-    if (!cpu && !in_use)
-        next += LOOK_SELDOM_US;
-    w->cpu_us = cpu;
-    if (!w->begun)
-        begin(w, k);
-    holdings_host(&w->now);
-    lower_base(w);
-    unsigned kinds = budget_short(&w->now, &w->base, w->share);
-    if (w->counting)
-        kinds |= w->kinds;
-    w->kinds = kinds;
-    if (kinds && count(k, kinds)) {
+    timer_set(&k->loop, timer, next);
+}
+
+static void on_answer(struct watch *watch, uint32_t events)
+{
+    struct keeper *k = container_of(watch, struct keeper, watcher.answer);
+    struct watcher *w = &k->watcher;
+    struct counter_answer answer;
+    (void)events;
+    ssize_t n = recv(watch->fd, &answer, sizeof(answer), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    w->asked = false;
+    if (n != (ssize_t)sizeof(answer)) {
+        int fd = watch->fd;
+        loop_forget(&k->loop, watch);
+        close(fd);
+        watch_stop(k);
+        return;
+    }
+    w->counting = answer.counting;
+    if (answer.over && k->phase < PHASE_KILLING) {
+        answer.reason[sizeof(answer.reason) - 1] = 0;
+        snprintf(k->reason_text, sizeof(k->reason_text), "%s", answer.reason);
         life_end(k, CAY_STATE_OOM, k->reason_text, 0);
-        return;
+    } else if (answer.counting && w->timer.armed) {
+        timer_set(&k->loop, &w->timer, cay_now_us() + LOOK_SOON_US);
     }
-    timer_set(&k->loop, timer, w->counting ? cay_now_us() + LOOK_SOON_US : next);
+}
+
+int watch_counter(struct keeper *k)
+{
+    struct watch *watch = &k->watcher.answer;
+    int fd = counter_start(k, k->program);
+    if (fd < 0)
+        return -1;
+    *watch = (struct watch){.fd = -1, .ready = on_answer};
+    loop_watch(&k->loop, watch, fd, EPOLLIN);
+    return 0;
 }
 
 void watch_start(struct keeper *k)
 {
     struct timer *timer = &k->watcher.timer;
     uint64_t at_us = cay_now_us() + LOOK_US;
-    if ((timer->armed && timer->at_us <= at_us) || k->phase >= PHASE_KILLING)
+    if ((timer->armed && timer->at_us <= at_us) || k->phase >= PHASE_KILLING ||
+        k->watcher.answer.fd < 0)
         return;
     timer->fire = on_look;
     timer_set(&k->loop, timer, at_us);
