@@ -209,19 +209,22 @@ static int next_fd(int dir, struct entries *entries)
     }
 }
 
-static int open_fds(pid_t id, const char *name)
+/* Not "fd", which only its owner may list. */
+static int open_fds(pid_t id)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/%s", id, name);
+    snprintf(path, sizeof(path), "/proc/%d/fdinfo", id);
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static uint64_t count_fds(int dir)
+static uint64_t count_fds(pid_t id, int dir)
 {
+    char path[64];
     struct stat st;
     struct entries entries = {.size = 0};
     uint64_t n = 0;
-    if (fstat(dir, &st) == 0 && st.st_size > 0)
+    snprintf(path, sizeof(path), "/proc/%d/fd", id);
+    if (stat(path, &st) == 0 && st.st_size > 0)
         return (uint64_t)st.st_size;
     while (next_fd(dir, &entries) >= 0) /* before Linux 6.2 */
         n++;
@@ -256,8 +259,8 @@ static uint64_t count_files(const struct thread *thread, uint64_t max)
 {
     if (shares_table(thread))
         return 0;
-    autofd int dir = open_fds(thread->id, "fd");
-    uint64_t n = dir < 0 ? 0 : count_fds(dir);
+    autofd int dir = open_fds(thread->id);
+    uint64_t n = dir < 0 ? 0 : count_fds(thread->id, dir);
     return n <= FEW_FILES ? 0 : own_files(dir, thread, n, max);
 }
 
@@ -364,7 +367,7 @@ static bool look_at_files(struct holdings *h, const struct thread *thread, uint6
     struct entries entries = {.size = 0};
     if (shares_table(thread))
         return true;
-    autofd int dir = open_fds(thread->id, "fdinfo");
+    autofd int dir = open_fds(thread->id);
     if (dir < 0 || lseek(dir, h->fd + 2, SEEK_SET) < 0)
         return true;
     for (int fd; (fd = next_fd(dir, &entries)) >= 0; h->fd = fd + 1) {
@@ -386,8 +389,8 @@ static uint64_t all_files(const struct threads *threads)
         thread.before = i ? threads->ids[i - 1] : 0;
         if (!read_thread(threads->ids[i], &thread) || shares_table(&thread))
             continue;
-        autofd int dir = open_fds(thread.id, "fd");
-        all += dir < 0 ? 0 : count_fds(dir);
+        autofd int dir = open_fds(thread.id);
+        all += dir < 0 ? 0 : count_fds(thread.id, dir);
     }
     return all;
 }

@@ -47,10 +47,11 @@ static void on_look(struct timer *timer)
     uint64_t cpu = cgroup_cpu(&k->cgroup), next = cay_now_us() + LOOK_US;
     bool in_use = is_in_use(k);
     bool moved = !cpu || cpu - w->cpu_us >= IDLE_CPU_US;
-    if (moved || w->counting) {
+    if (w->asked) {
+        /* It is slow: what was used meanwhile is for the next question. */
+    } else if (moved || w->counting) {
         w->cpu_us = cpu;
-        if (!w->asked)
-            ask(w);
+        ask(w);
         /* Without cgroups it cannot be told whether a command left anything behind. */
         if (!cpu && !in_use)
             next += LOOK_SELDOM_US;
