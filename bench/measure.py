@@ -195,6 +195,7 @@ class Place:
 
     def _remove_cgroups(self):
         left = glob.glob(f"/sys/fs/cgroup/{self.cgroup}") + glob.glob(f"/sys/fs/cgroup/*/{self.cgroup}")
+        left += glob.glob(f"/sys/fs/cgroup/cpu*/{self.cgroup}~*")
         for base in left:
             for path, _, _ in os.walk(base, topdown=False):
                 with contextlib.suppress(OSError):

@@ -153,11 +153,12 @@ static void forget(struct cgroup *cg)
     cg->leaf = cg->space = cg->move = -1;
 }
 
-/* Controllers mounted together share their directory; only the first of them owns it. */
-static int find_twin(const struct cgroup *cg, int part)
+/* Controllers mounted together share their directory; only the first of them owns it, and has the
+ * say whether it is in BASE. */
+static int find_twin(const struct cgroup *cg, const struct cgroup_host *host, int part)
 {
     struct stat here, there;
-    if (part == CGROUP_UNIFIED || fstat(cg->base[part], &here) < 0)
+    if (part == CGROUP_UNIFIED || stat(host->parent[part], &here) < 0)
         return -1;
     for (int twin = CGROUP_MEMORY; twin < part; twin++)
         if (cg->base[twin] >= 0 && fstat(cg->base[twin], &there) == 0 &&
@@ -166,29 +167,71 @@ static int find_twin(const struct cgroup *cg, int part)
     return -1;
 }
 
+static void name_in_root(char out[2 * (CAY_MAX_ID + 16)], const char *id)
+{
+    snprintf(out, 2 * (CAY_MAX_ID + 16), "%s~%s", cgroup_base_name(), id);
+}
+
+/* What the part's group is called in base[part]. */
+static const char *part_name(const struct cgroup *cg, int part)
+{
+    return part == CGROUP_CPU && *cg->in_root ? cg->in_root : cg->id;
+}
+
+/* For messages. */
+static void part_path(const struct cgroup *cg, const struct cgroup_host *host, int part,
+                      char out[600])
+{
+    bool in_root = part == CGROUP_CPU && *cg->in_root;
+    snprintf(out, 600, "%s/%s%s%s", host->parent[part], in_root ? "" : cgroup_base_name(),
+             in_root ? "" : "/", part_name(cg, part));
+}
+
 static int open_part(struct cgroup *cg, int part)
 {
-    cg->dir[part] = openat(cg->base[part], cg->id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    cg->dir[part] =
+        openat(cg->base[part], part_name(cg, part), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return cg->dir[part] < 0 ? -1 : 0;
+}
+
+/* One that is in the root, from before there was BASE, is a conflict as one in BASE is. */
+static int base_for_cpu(struct cgroup *cg, const struct cgroup_host *host)
+{
+    char in_root[sizeof(cg->in_root)], path[sizeof(in_root) + 3];
+    name_in_root(in_root, cg->id);
+    snprintf(path, sizeof(path), "../%s", in_root);
+    cg->in_root[0] = 0;
+    int base = cgroup_host_base(host, CGROUP_CPU, false);
+    bool conflict = base >= 0 && faccessat(base, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!conflict && (base >= 0 || errno != ENOENT))
+        return base;
+    memcpy(cg->in_root, in_root, sizeof(in_root));
+    close_fd(&base);
+    if (!conflict)
+        return cgroup_host_root(host, CGROUP_CPU);
+    errno = EEXIST;
+    return -1;
+}
+
+static int make_dir(struct cgroup *cg, const struct cgroup_host *host, int part)
+{
+    cg->base[part] = part == CGROUP_CPU ? base_for_cpu(cg, host)
+                                        : cgroup_host_base(host, (enum cgroup_part)part, true);
+    return cg->base[part] < 0 ? -1 : mkdirat(cg->base[part], part_name(cg, part), 0755);
 }
 
 static int make_part(struct cgroup *cg, const struct cgroup_host *host, int part)
 {
-    cg->base[part] = cgroup_host_base(host, (enum cgroup_part)part, true);
-    if (cg->base[part] < 0)
-        return -1;
-    int twin = find_twin(cg, part);
+    int twin = find_twin(cg, host, part);
     if (twin >= 0) {
-        close_fd(&cg->base[part]);
         cg->dir[part] = fcntl(cg->dir[twin], F_DUPFD_CLOEXEC, 0);
         return cg->dir[part] < 0 ? -1 : 0;
     }
-    int made = mkdirat(cg->base[part], cg->id, 0755);
+    int made = make_dir(cg, host, part);
     /* The last one of all took BASE along, between our two steps. */
-    for (int i = 0; made < 0 && errno == ENOENT && i < BASE_TRIES; i++) {
+    for (int i = 0; made < 0 && cg->base[part] >= 0 && errno == ENOENT && i < BASE_TRIES; i++) {
         close_fd(&cg->base[part]);
-        cg->base[part] = cgroup_host_base(host, (enum cgroup_part)part, true);
-        made = cg->base[part] < 0 ? -1 : mkdirat(cg->base[part], cg->id, 0755);
+        made = make_dir(cg, host, part);
     }
     if (made < 0) {
         close_fd(&cg->base[part]); /* not ours: the undo must not remove it */
@@ -227,14 +270,15 @@ static int make_parts(struct cgroup *cg, const struct cgroup_host *host, int fir
         bool spared = part == CGROUP_CPU && !cg->limits.cpus_milli;
         if ((part == CGROUP_IO || spared) && errno != EEXIST)
             continue; /* only numbers come from the one, and the other was not asked for */
-        if (errno == EEXIST)
-            return cay_fail(err, CAY_E_CONFLICT, "control group %s/%s/%s exists already",
-                            host->parent[part], cgroup_base_name(), cg->id);
+        int eno = errno;
+        char path[600];
+        part_path(cg, host, part, path);
+        if (eno == EEXIST)
+            return cay_fail(err, CAY_E_CONFLICT, "control group %s exists already", path);
         if (part == CGROUP_CPU && !*host->parent[part])
             return cay_fail(err, CAY_E_UNSUPPORTED,
                             "a cpu limit needs the cpu controller, which is not mounted");
-        return cay_fail_errno(err, errno, "cannot make control group %s/%s/%s", host->parent[part],
-                              cgroup_base_name(), cg->id);
+        return cay_fail_errno(err, eno, "cannot make control group %s", path);
     }
     return 0;
 }
@@ -371,10 +415,19 @@ int cgroup_enter_self(const struct cgroup *cg)
     return cgroup_enter_tasks(tasks, cgroup_tasks(cg, tasks));
 }
 
+/* Does BASE go with its last group? */
+static bool base_ours(const struct cgroup *cg, int part)
+{
+    bool in_root = part == CGROUP_CPU && *cg->in_root;
+    if (cg->base[part] < 0 || in_root)
+        return false;
+    return cg->learned ? cg->ours[part] : cgroup_host_ours(cg->base[part]);
+}
+
 void cgroup_learn(struct cgroup *cg)
 {
     for (int part = 0; cg->kind != CGROUP_NONE && part < CGROUP_PARTS; part++)
-        cg->ours[part] = cg->base[part] >= 0 && cgroup_host_ours(cg->base[part]);
+        cg->ours[part] = base_ours(cg, part);
     cg->learned = true;
 }
 
@@ -414,20 +467,18 @@ static int remove_parts(struct cgroup *cg)
     for (int part = CGROUP_PARTS - 1; part >= 0; part--) {
         if (cg->base[part] < 0)
             continue;
-        if (unlinkat(cg->base[part], cg->id, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        const char *name = part_name(cg, part);
+        if (unlinkat(cg->base[part], name, AT_REMOVEDIR) == 0 || errno == ENOENT)
             continue;
         if ((part == CGROUP_MEMORY || (part == CGROUP_UNIFIED && !failed)) && cg->dir[part] >= 0) {
             (void)cgroup_each_child(cg->dir[part], remove_child, &depth);
-            if (unlinkat(cg->base[part], cg->id, AT_REMOVEDIR) == 0 || errno == ENOENT)
+            if (unlinkat(cg->base[part], name, AT_REMOVEDIR) == 0 || errno == ENOENT)
                 continue;
         }
         failed = errno;
     }
-    /* That of cpu stays, empty: to make it again for each sandbox that is alone costs a tenth of
-     * its start. */
     for (int part = 0; !failed && part < CGROUP_PARTS; part++)
-        if (cg->base[part] >= 0 && part != CGROUP_CPU &&
-            (cg->learned ? cg->ours[part] : cgroup_host_ours(cg->base[part])))
+        if (base_ours(cg, part))
             cgroup_host_release(cg->base[part]);
     errno = failed;
     return failed ? -1 : 0;
@@ -466,10 +517,28 @@ static int cgroup_could_look(struct cay_error *err)
                : cay_fail_errno(err, errno, "cannot look for control groups");
 }
 
+/* -1 with ENOENT if it has none there. */
+static int open_in_root(struct cgroup *cg, const struct cgroup_host *host)
+{
+    cg->base[CGROUP_CPU] = cgroup_host_root(host, CGROUP_CPU);
+    if (cg->base[CGROUP_CPU] < 0)
+        return -1;
+    name_in_root(cg->in_root, cg->id);
+    if (open_part(cg, CGROUP_CPU) == 0)
+        return 0;
+    cg->in_root[0] = 0;
+    close_fd(&cg->base[CGROUP_CPU]);
+    return -1;
+}
+
 /* Whatever there is of it. */
 static int open_left(struct cgroup *cg, const struct cgroup_host *host)
 {
+    if (open_in_root(cg, host) < 0 && errno != ENOENT)
+        return -1;
     for (int part = 0; part < CGROUP_PARTS; part++) {
+        if (cg->dir[part] >= 0)
+            continue;
         cg->base[part] = cgroup_host_base(host, (enum cgroup_part)part, false);
         if ((cg->base[part] < 0 || open_part(cg, part) < 0) && errno != ENOENT)
             return -1;
@@ -496,20 +565,14 @@ bool cgroup_left(const char *id)
     return left;
 }
 
-static int sweep(const char *id, bool unused, struct cay_error *err)
+/* `more`: it may have another group for the same part, in BASE. */
+static int sweep_once(const struct cgroup_host *host, const char *id, bool unused, bool *more)
 {
-    struct cgroup_host host;
     struct cgroup cg = {0};
-    if (!cgroup_name_ok(id) || !cgroup_base_name())
-        return cay_fail(err, CAY_E_INVALID, "not a control group name: %s",
-                        cgroup_name_ok(id) ? "CAY_CGROUP" : id);
-    cgroup_host_search(&host, id, false);
-    if (host.kind == CGROUP_NONE)
-        return cgroup_could_look(err);
     forget(&cg);
     strcpy(cg.id, id);
-    cg.kind = host.kind;
-    int result = open_left(&cg, &host);
+    cg.kind = host->kind;
+    int result = open_left(&cg, host);
     if (result == 0 && unused && cg.dir[CGROUP_UNIFIED] >= 0 &&
         cgroup_wait_event(&cg, "populated 0", 0) < 0) {
         errno = EBUSY;
@@ -517,9 +580,28 @@ static int sweep(const char *id, bool unused, struct cay_error *err)
     }
     if (result == 0)
         result = cgroup_remove(&cg);
+    *more = *cg.in_root;
+    int saved = errno;
+    cgroup_done(&cg);
+    errno = saved;
+    return result;
+}
+
+static int sweep(const char *id, bool unused, struct cay_error *err)
+{
+    struct cgroup_host host;
+    bool more;
+    if (!cgroup_name_ok(id) || !cgroup_base_name())
+        return cay_fail(err, CAY_E_INVALID, "not a control group name: %s",
+                        cgroup_name_ok(id) ? "CAY_CGROUP" : id);
+    cgroup_host_search(&host, id, false);
+    if (host.kind == CGROUP_NONE)
+        return cgroup_could_look(err);
+    int result = sweep_once(&host, id, unused, &more);
+    if (result == 0 && more)
+        result = sweep_once(&host, id, unused, &more);
     if (result < 0)
         cay_fail_errno(err, errno, "cannot remove the control groups of %s", id);
-    cgroup_done(&cg);
     return result;
 }
 
@@ -534,6 +616,7 @@ int cgroup_sweep_unused(const char *id, struct cay_error *err)
 }
 
 struct list_call {
+    const char *prefix; /* of the names that count; the rest of them is the id */
     int (*each)(const char *id, void *data);
     void *data;
     int ended;
@@ -543,20 +626,27 @@ static int list_one(int dir, const char *name, void *data)
 {
     struct list_call *call = data;
     (void)dir;
-    if (!call->ended)
-        call->ended = call->each(name, call->data);
+    size_t skip = strlen(call->prefix);
+    if (!call->ended && strncmp(name, call->prefix, skip) == 0)
+        call->ended = call->each(name + skip, call->data);
     return 0;
 }
 
 int cgroup_list(int (*each)(const char *id, void *data), void *data)
 {
     struct cgroup_host host;
-    struct list_call call = {.each = each, .data = data};
+    char prefix[sizeof(((struct cgroup *)0)->in_root)];
+    struct list_call call = {.prefix = "", .each = each, .data = data};
     cgroup_host_search(&host, NULL, false);
     for (int part = 0; part < CGROUP_PARTS && host.kind != CGROUP_NONE; part++) {
         autofd int base = cgroup_host_base(&host, (enum cgroup_part)part, false);
         if (base >= 0 && cgroup_each_child(base, list_one, &call) < 0)
             return -1;
     }
-    return 0;
+    if (host.kind != CGROUP_HYBRID)
+        return 0;
+    name_in_root(prefix, "");
+    call.prefix = prefix;
+    autofd int root = cgroup_host_root(&host, CGROUP_CPU);
+    return root < 0 ? 0 : cgroup_each_child(root, list_one, &call);
 }

@@ -4,7 +4,8 @@
  * keeper owns one `struct cgroup`; the cloned child only calls cgroup_enter_tasks. Callers that
  * find a sandbox whose keeper is dead use cgroup_sweep.
  *
- * Layout, with BASE = "cay" or $CAY_CGROUP, which stays when its last sandbox goes:
+ * Layout, with BASE = "cay" or $CAY_CGROUP. One that the operator made stays when its last sandbox
+ * goes; one that we made goes with it:
  *   v2      <parent>/BASE/<id>/          all controllers; <parent> is /sys/fs/cgroup as root, else
  *                                        the nearest delegated ancestor of our own cgroup
  *           <parent>/BASE/<id>/init/     init and its file workers
@@ -13,6 +14,8 @@
  *   hybrid  /sys/fs/cgroup/unified/BASE/<id>/[<exec>/]   kill, freeze, events, cpu time
  *           /sys/fs/cgroup/<controller>/BASE/<id>/       limits and numbers (memory, pids, cpu,
  *                                                        blkio)
+ *           /sys/fs/cgroup/cpu/BASE~<id>/                that of cpu where there is no BASE: to
+ * make and remove two groups for each sandbox that is alone costs a tenth of its start
  *           /sys/fs/cgroup/memory/BASE/<id>/<exec>/      whose processes were killed for memory
  *
  * Invariants: the sandbox owns nothing here but the `cgroup.procs` files that init needs for
@@ -44,7 +47,9 @@ enum cgroup_part {
     CGROUP_UNIFIED = 0,
     CGROUP_MEMORY,
     CGROUP_PIDS,
-    CGROUP_CPU, /* each sandbox is one share, however many sessions it has */
+    /* Each sandbox is one share, however many sessions it has: the kernel's default weight among
+     * its siblings, which are those of BASE or, without one, of all the host. */
+    CGROUP_CPU,
     CGROUP_IO,
     CGROUP_PARTS,
 };
@@ -60,7 +65,9 @@ struct cgroup {
     uid_t owner;
     gid_t group;
     struct cgroup_limits limits;
-    int base[CGROUP_PARTS];  /* BASE, O_PATH; -1: no such part */
+    /* The name of the cpu group in the root of its hierarchy, if it is there; else "". */
+    char in_root[2 * (CAY_MAX_ID + 16)];
+    int base[CGROUP_PARTS];  /* BASE, or that root, O_PATH; -1: no such part */
     int dir[CGROUP_PARTS];   /* <id> */
     int tasks[CGROUP_PARTS]; /* v1 `tasks`, writable, until cgroup_entered */
     int leaf;                /* v2: <id>/init, O_PATH */
@@ -169,8 +176,8 @@ int cgroup_remove(struct cgroup *cg);
 bool cgroup_left(const char *id); /* is there one? True also if that cannot be told */
 int cgroup_sweep(const char *id, struct cay_error *err);
 int cgroup_sweep_unused(const char *id, struct cay_error *err); /* only if no process is in it */
-/* Calls `each` for every directory of BASE, perhaps several times for one id; non-zero ends the
- * walk. */
+/* Calls `each` for every sandbox that has a group, perhaps several times for one id; non-zero ends
+ * the walk. */
 int cgroup_list(int (*each)(const char *id, void *data), void *data);
 void cgroup_done(struct cgroup *cg); /* closes; leaves the groups as they are */
 

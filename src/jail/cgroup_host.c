@@ -314,6 +314,11 @@ int cgroup_host_base(const struct cgroup_host *host, enum cgroup_part part, bool
     return fd;
 }
 
+int cgroup_host_root(const struct cgroup_host *host, enum cgroup_part part)
+{
+    return open(host->parent[part], O_PATH | O_DIRECTORY | O_CLOEXEC); /* "": ENOENT */
+}
+
 bool cgroup_host_ours(int base)
 {
     char link[32];

@@ -21,6 +21,8 @@ const char *cgroup_base_name(void);
 void cgroup_host_search(struct cgroup_host *out, const char *id, bool make);
 /* Opens BASE (O_PATH), making it if asked to. -1 with errno. */
 int cgroup_host_base(const struct cgroup_host *host, enum cgroup_part part, bool make);
+/* Opens the root of a hierarchy (O_PATH): what BASE is in. -1 with errno. */
+int cgroup_host_root(const struct cgroup_host *host, enum cgroup_part part);
 bool cgroup_host_ours(int base); /* whether cay made it; asking takes root */
 /* Removes BASE if nobody is in it any more. */
 void cgroup_host_release(int base);

@@ -53,18 +53,18 @@ static const uint64_t serving =
     SHED_CAP(CAP_KILL) | SHED_CAP(CAP_CHOWN) | SHED_CAP(CAP_SYS_RESOURCE);
 
 /* The group of all sandboxes lies in a directory that nobody may write, and goes with the last of
- * them. Landlock says what can be overridden. */
+ * them; or this sandbox's group lies there. Landlock says what can be overridden. */
 static uint64_t serving_with(const struct cgroup *cg)
 {
-    bool ours = false;
+    bool ours = *cg->in_root;
     for (int part = 0; part < CGROUP_PARTS; part++)
         ours |= cg->ours[part];
     return serving | (ours ? SHED_CAP(CAP_DAC_OVERRIDE) : 0);
 }
 
 #define OWN (SHED_READ | SHED_WRITE | SHED_MAKE | SHED_REMOVE_FILE | SHED_REMOVE_DIR)
-/* Of each part: the sandbox's group, what it is in, and what that is in (it goes with the last
- * sandbox). */
+/* Of each part: the sandbox's group, what it is in (BASE, or the root of the hierarchy), and what
+ * BASE is in (it goes with the last sandbox). */
 #define MAX_PATHS (6 + 3 * CGROUP_PARTS)
 
 /* What is opened here is closed again. */

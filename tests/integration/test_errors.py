@@ -2,13 +2,12 @@
 """Bad input: one clear line each, exit code 125, nothing left behind."""
 import json
 import os
-import pathlib
 import subprocess
 
 import pytest
 
 from integration.support import CGROUP, refused, until
-from lib.oracle import cgroup_mounts
+from lib.oracle import groups_of
 
 
 def leftovers(engine):
@@ -26,7 +25,7 @@ def nothing_left(engine):
 
 
 def groups():
-    return {p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{CGROUP}/*") if p.is_dir()}
+    return {path for path, _ in groups_of(CGROUP)}
 
 
 BAD = [

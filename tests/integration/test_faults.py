@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -18,7 +17,7 @@ import pytest
 from integration.support import alive, background, end, host_pids, info, refused, state, until
 from lib.daemon import Daemon
 from lib.engine import PROG
-from lib.oracle import cgroup_mounts
+from lib.oracle import groups_of
 
 
 def short(engine, files, *args, **options):
@@ -450,8 +449,7 @@ def test_a_wrong_size_in_the_status_of_a_live_sandbox(fresh):
 def groups(engine):
     """The cgroups that are named after this engine's run directory."""
     mark = f".{zlib.crc32(str(engine.run_dir).encode()):08x}"
-    base = engine.env["CAY_CGROUP"]
-    return [p for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{base}/*{mark}") if p.is_dir()]
+    return [name for _, name in groups_of(engine.env["CAY_CGROUP"]) if name.endswith(mark)]
 
 
 def test_a_keeper_whose_run_directory_vanished_ends(fresh):
@@ -484,7 +482,7 @@ def test_rm_ends_what_has_no_run_directory(fresh, how):
 def test_cgroups_of_prepared_sandboxes_without_a_run_directory(who):
     """No record tells of them. The next daemon removes them, and so does the removal of a sandbox that was lost."""
     def prepared():
-        return [p for p in groups(daemon.cay) if p.name.startswith("pool~")]
+        return [p for p in groups(daemon.cay) if p.startswith("pool~")]
 
     with Daemon(pool=2) as daemon:
         box = daemon.create(id="lost")

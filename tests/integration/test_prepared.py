@@ -18,7 +18,7 @@ import pytest
 
 from integration.support import CGROUP, alive, host_pids, state, until
 from lib.engine import BUILD
-from lib.oracle import cgroup_mounts
+from lib.oracle import groups_of
 
 DRIVER = BUILD / "lib" / "tests" / "unit" / "prepared"
 
@@ -85,7 +85,7 @@ def instances(engine):
 
 
 def groups():
-    return {p.name for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{CGROUP}/pool~*")}
+    return {name for _, name in groups_of(CGROUP) if name.startswith("pool~")}
 
 
 def ids(engine):
@@ -221,9 +221,9 @@ def test_cpus(fresh, driver):
         driver.claim("--name", "cold", "--cpus", "1")
     driver.claim("--name", "box", "--cpus", "1", like=("--cpus", "2"))
     assert fresh.sh("box", "grep -c ^processor /proc/cpuinfo").stdout == "1\n"
-    quotas = [p.read_text() for m in cgroup_mounts() for g in pathlib.Path(m).glob(f"{CGROUP}/pool~*")
-              for p in g.glob("cpu.cfs_quota_us")] or \
-             [p.read_text().split()[0] for m in cgroup_mounts() for p in pathlib.Path(m).glob(f"{CGROUP}/pool~*/cpu.max")]
+    places = [pathlib.Path(path) for path, name in groups_of(CGROUP) if name.startswith("pool~")]
+    quotas = [p.read_text() for g in places for p in g.glob("cpu.cfs_quota_us")] or \
+             [p.read_text().split()[0] for g in places for p in g.glob("cpu.max")]
     assert [int(q) for q in quotas] == [100000]
 
 

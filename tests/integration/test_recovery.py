@@ -11,7 +11,7 @@ import time
 import pytest
 
 from integration.support import CGROUP, alive, background, end, host_pids, info, state, until
-from lib.oracle import cgroup_mounts
+from lib.oracle import groups_of
 
 DAMAGE = {
     "empty": lambda data: b"",
@@ -25,7 +25,7 @@ DAMAGE = {
 
 
 def groups():
-    return {p.name for mount in cgroup_mounts() for p in pathlib.Path(mount).glob(f"{CGROUP}/*") if p.is_dir()}
+    return {name for _, name in groups_of(CGROUP)}
 
 
 @pytest.mark.parametrize("how", DAMAGE)
@@ -245,9 +245,10 @@ def test_the_state_survives_without_the_run_directory(fresh):
     assert entries["had-ended"]["state"] == "exited"
     assert entries["was-up"]["state"] == "lost" and entries["was-up"]["reason"]
     fresh.run("rm", "was-up", "had-ended", check=True)
-    for mount in cgroup_mounts():  # nobody could know of them: a restart of the host takes them along
-        for path in sorted(pathlib.Path(mount).glob(f"{CGROUP}/was-up*/**/"), reverse=True):
-            path.rmdir()
+    for top, name in groups_of(CGROUP):  # nobody could know of them: a restart of the host takes them along
+        if name.startswith("was-up"):
+            for path, _, _ in os.walk(top, topdown=False):
+                os.rmdir(path)
 
 
 def test_clock_does_not_matter_for_ended_order(fresh):

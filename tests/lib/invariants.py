@@ -27,12 +27,7 @@ def keepers(run_dir):
 
 def groups(run_dir, cgroup):
     mark = f".{zlib.crc32(str(run_dir).encode()):08x}"
-    found = set()
-    for mount in oracle.cgroup_mounts():
-        base = os.path.join(mount, cgroup)
-        if os.path.isdir(base):
-            found |= {name[:-len(mark)] for name in os.listdir(base) if name.endswith(mark)}
-    return sorted(found)
+    return sorted({name[:-len(mark)] for _, name in oracle.groups_of(cgroup) if name.endswith(mark)})
 
 
 def _names(path, but=()):

@@ -79,6 +79,20 @@ def cgroup_mounts():
     return found
 
 
+def groups_of(base):
+    """[(path, name)] of the groups of all sandboxes whose base group is called `base`: <base>/<name> in each hierarchy,
+    or <base>~<name> in the root of that of the cpu controller."""
+    found = []
+    for mount in cgroup_mounts():
+        for place, prefix in ((os.path.join(mount, base), ""), (mount, base + "~")):
+            try:
+                entries = list(os.scandir(place))
+            except OSError:
+                continue
+            found += [(e.path, e.name[len(prefix):]) for e in entries if e.is_dir() and e.name.startswith(prefix)]
+    return found
+
+
 def gauges():
     """Numbers of the kernel that must not grow from round to round; they tell nothing one by one."""
     found = {}
@@ -103,7 +117,7 @@ class Oracle:
         self.cgroup = cgroup or os.environ.get("CAY_CGROUP", "cay")
         self.whole_host = whole_host
         self.host_namespaces = namespaces_of("self")
-        self.in_our_cgroup = re.compile(r"^\d+:[^:]*:(.*/)?%s/" % re.escape(self.cgroup), re.M)
+        self.in_our_cgroup = re.compile(r"^\d+:[^:]*:(.*/)?%s[/~]" % re.escape(self.cgroup), re.M)
 
     # -- which processes are ours
 
@@ -147,6 +161,8 @@ class Oracle:
         found = set()
         for mount in cgroup_mounts():
             for path, names, _ in os.walk(mount):
+                if os.path.basename(path).startswith(self.cgroup + "~"):
+                    found.add(path)
                 if os.path.basename(path) == self.cgroup:
                     for below, _, _ in os.walk(path):
                         if below != path:
