@@ -62,6 +62,10 @@ def alive(pid):
     return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def host_pids(marker):
     """Host processes whose command line has the marker as one of its words."""
     found = []
