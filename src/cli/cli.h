@@ -65,6 +65,7 @@ struct command {
     const struct opt *options;
     size_t n_options;
     bool spec;                 /* takes the SPEC options, too */
+    bool destroys;             /* never proposed for a word that was not understood */
     const struct command *sub; /* commands below it, ended by a zeroed one; then `run` is NULL */
     const char *operands;      /* as usage shows them */
     const char *summary;       /* one line, no full stop */
@@ -119,6 +120,15 @@ ssize_t cli_source(void *buffer, size_t size, void *data);
 const char *cli_size(uint64_t bytes, char buffer[static CLI_SHORT]);
 const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT]);
 
+/* ---- what people know from other tools (hints.c) --------------------------------------------- */
+
+/* What to say of a command that other tools have, or NULL. */
+const char *cli_hint_verb(const char *word);
+/* Says more of an unknown option in err, if it is one that other tools have. */
+void cli_hint_option(const struct command *command, struct cay_error *err);
+/* The same of a command that was not found and looks like an image. */
+void cli_hint_image(const char *word, struct cay_error *err);
+
 /* ---- other programs (host.c) ----------------------------------------------------------------- */
 
 /* 1 in the program that does everything by way of a cayd. */
@@ -136,6 +146,8 @@ extern const struct cli_host_option cli_host_options[];
 
 /* Takes them off argv; hands all over where another host is named. 0 or -1. */
 int cli_host(struct cli *cli, char **argv);
+/* -1 if the environment says that a cayd is meant, but not which. */
+int cli_check_here(struct cli *cli);
 /* Becomes another program of ours. Returns only when it cannot; `what` needs it. */
 int cli_exec(struct cli *cli, const char *program, const char *what, char *const *argv);
 

@@ -12,6 +12,7 @@ struct listing {
     struct cay_buf out;
     uint64_t now_ms;
     int worst; /* doctor */
+    size_t n;  /* checks of the doctor */
 };
 
 static void begin(struct listing *l, struct cli *cli, const char *header)
@@ -45,15 +46,20 @@ static int add_sandbox(const struct cay_info *info, void *data)
 {
     struct listing *l = data;
     char age[CLI_SHORT];
+    if (l->cli->quiet && l->cli->json) {
+        json_comma(&l->out);
+        buf_json(&l->out, info->id);
+        return 0;
+    }
+    if (l->cli->quiet) {
+        buf_fmt(&l->out, "%s\n", info->id);
+        return 0;
+    }
     if (l->cli->json) {
         json_comma(&l->out);
         buf_str(&l->out, "{");
         json_info(&l->out, info);
         buf_str(&l->out, "}");
-        return 0;
-    }
-    if (l->cli->quiet) {
-        buf_fmt(&l->out, "%s\n", info->id);
         return 0;
     }
     table_cell(&l->table, info->id);
@@ -185,6 +191,7 @@ static int add_check(const struct cay_check *check, void *data)
     struct listing *l = data;
     size_t level = (size_t)CAY_MIN(CAY_MAX(check->level, 0), 2);
     l->worst = CAY_MAX(l->worst, (int)level);
+    l->n++;
     if (l->cli->json) {
         json_comma(&l->out);
         buf_str(&l->out, "{");
@@ -211,5 +218,10 @@ int cmd_doctor(struct cli *cli, const struct opt_args *args)
     cli->quiet = true; /* no table: advice stands below its line */
     bool failed = cli_open(cli) < 0 || cay_doctor(cli->cay, add_check, &l, &cli->err) < 0;
     int worst = l.worst;
+    if (!failed && l.n == 0)
+        failed =
+            cay_fail(&cli->err, CAY_E_DENIED,
+                     "the daemon tells nothing of its host to tenants: ask with the operator's "
+                     "token, or there with 'cay doctor'") < 0;
     return end(&l, failed) < 0 ? CLI_FAILED : worst >= 2;
 }

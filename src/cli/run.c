@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 /* ---- environment and mounts ------------------------------------------------------------------ */
 
@@ -82,6 +83,19 @@ static int make_mounts_absolute(struct cli *cli)
         mounts[i].source = path;
     }
     return 0;
+}
+
+/* As much as nobody can use is no error, but hardly what was meant. */
+static void note_memory(const struct cli *cli)
+{
+    struct sysinfo here;
+    char a[CLI_SHORT], b[CLI_SHORT];
+    if (CAY_REMOTE || sysinfo(&here) < 0)
+        return;
+    uint64_t there = (uint64_t)here.totalram * here.mem_unit;
+    if (cli->spec.memory > there && !cli->json)
+        cli_note("--memory %s is more than the %s that this machine has",
+                 cli_size(cli->spec.memory, a), cli_size(there, b));
 }
 
 static int finish_spec(struct cli *cli)
@@ -214,7 +228,18 @@ static int start(struct cli *cli, const struct cay_exec *exec, struct cay_proc *
 {
     if (cli->sandbox)
         return cay_start(cli->sandbox, exec, proc, &cli->err);
-    return cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err);
+    if (cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err) < 0)
+        return -1;
+    note_memory(cli);
+    return 0;
+}
+
+static int create(struct cli *cli)
+{
+    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+        return -1;
+    note_memory(cli);
+    return 0;
 }
 
 /* Starts it in cli->sandbox, which is made on the way if there is none, and stays with it to its
@@ -285,16 +310,20 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
     cli->env_files = files;
     if (filled < 0 || cli_open(cli) < 0)
         return CLI_FAILED;
-    if (!cli->detach)
-        return run_to_end(cli, &exec);
+    if (!cli->detach) {
+        int code = run_to_end(cli, &exec);
+        cli_hint_image(exec.argv ? exec.argv[0] : NULL, &cli->err);
+        return code;
+    }
     /* A command of its own in a sandbox of its own, as without -d. */
     if (is_there(cli))
         return cay_fail(&cli->err, CAY_E_CONFLICT,
                         "sandbox '%s' exists already; choose another id or remove it",
                         cli->spec.id);
-    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (create(cli) < 0)
         return CLI_FAILED;
     int code = start_detached(cli, &exec, true);
+    cli_hint_image(exec.argv ? exec.argv[0] : NULL, &cli->err);
     if (code == CLI_FAILED)
         cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
     return code;
@@ -306,7 +335,7 @@ int cmd_create(struct cli *cli, const struct opt_args *args)
     if (finish_spec(cli) < 0 || cli_open(cli) < 0)
         return CLI_FAILED;
     bool existed = is_there(cli);
-    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (create(cli) < 0)
         return CLI_FAILED;
     autobuf struct cay_buf out = CAY_BUF(4096);
     if (cli->json) {

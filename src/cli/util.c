@@ -10,7 +10,9 @@
 
 int cli_open(struct cli *cli)
 {
-    return cli->cay ? 0 : cay_open(NULL, &cli->cay, &cli->err);
+    if (cli->cay)
+        return 0;
+    return cli_check_here(cli) < 0 ? -1 : cay_open(NULL, &cli->cay, &cli->err);
 }
 
 int cli_get(struct cli *cli, const char *id)
