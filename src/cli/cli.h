@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/opt.h"
 #include "base/util.h"
 
@@ -49,7 +50,9 @@ struct cli {
     bool has_timeout;
     /* the rest, by name */
     bool help, json, all, quiet, follow, force, recursive, long_form, tree, fixed, ignore_case, man;
-    bool verify;
+    bool verify, watch, dry_run, no_follow;
+    const char *detach_keys;
+    uint64_t interval_ms, older_ms;
     const char *const *labels;
     const char *include;
     const char *since, *until, *tenant, *label, *action; /* audit */
@@ -86,8 +89,14 @@ void cli_groups(struct cli *cli, const struct command *command, struct opt_group
 /* ---- shared by the commands (util.c) --------------------------------------------------------- */
 
 int cli_open(struct cli *cli);
-/* cli->sandbox = the sandbox `id`; closes the one before. */
+/* cli->sandbox = the sandbox `id`, or the one whose id begins so (see util.c); closes the one
+ * before. */
 int cli_get(struct cli *cli, const char *id);
+/* The same by its whole id. */
+int cli_get_exactly(struct cli *cli, const char *id);
+/* The id that `id` stands for: itself, unless it is the beginning of another, which is put into
+ * `room` then. NULL: an error. */
+const char *cli_full_id(struct cli *cli, const char *id, char room[static CAY_MAX_ID]);
 /* Writes everything to a descriptor, waiting where it is full; -1 with errno. */
 int cli_write(int fd, const void *data, size_t size);
 /* The error of a cli_write to standard output or standard error; -1. */
@@ -102,6 +111,11 @@ void cli_note(const char *fmt, ...) CAY_PRINTF(1, 2);
 void cli_note_end(const struct cay_exit *e);
 /* To be put behind "... bytes were lost"; "" if why is not known. */
 const char *cli_why_lost(enum cay_code why);
+struct pump;
+/* The keys of --detach-keys, or the usual ones. */
+int cli_detach_keys(struct cli *cli, struct pump *pump);
+/* Says how to come back to a process that was left by those keys; 0. */
+int cli_left(struct cli *cli, const struct cay_proc *proc);
 /* Colour codes are wanted on this descriptor: a terminal, and no NO_COLOR. */
 bool cli_colour(int fd);
 /* Adds text from a sandbox, without control bytes if `plain`. */
@@ -168,8 +182,12 @@ CLI_COMMAND(logs);
 /* list.c */
 CLI_COMMAND(ps);
 CLI_COMMAND(inspect);
-CLI_COMMAND(stats);
 CLI_COMMAND(doctor);
+/* stats.c, top.c, prune.c, events.c */
+CLI_COMMAND(stats);
+CLI_COMMAND(top);
+CLI_COMMAND(prune);
+CLI_COMMAND(events);
 /* life.c */
 CLI_COMMAND(pause);
 CLI_COMMAND(resume);

@@ -23,6 +23,9 @@
         "set an environment variable; K alone passes on the caller's"),                         \
         ENV_FILE, OPT("workdir", 'w', OPT_STR, AT(workdir), "DIR", "working directory inside"), \
         OPT("user", 'u', OPT_STR, AT(user), "USER", "user inside: a name, or UID[:GID]")
+#define DETACH_KEYS                                         \
+    OPT("detach-keys", 0, OPT_STR, AT(detach_keys), "KEYS", \
+        "keys that leave it running; default: ctrl-p,ctrl-q; none: no keys do")
 #define AS_USER OPT("user", 'u', OPT_STR, AT(user), "USER", "act as this user of the sandbox")
 #define LIMIT OPT("limit", 0, OPT_COUNT, AT(limit), "N", "stop after this many", .nonzero = true)
 #define MODE OPT("mode", 'm', OPT_MODE, AT(mode), "MODE", "permission bits in octal")
@@ -39,9 +42,10 @@ static const struct opt exec_options[] = {
     EXEC_PLACE,
     EXEC_MODE,
     FLAG("detach", 'd', detach, "leave it running in the background and print its process number"),
+    DETACH_KEYS,
     FLAG("json", 0, json, "print one JSON object with output and result at the end"),
 };
-static const struct opt shell_options[] = {EXEC_PLACE};
+static const struct opt shell_options[] = {EXEC_PLACE, DETACH_KEYS};
 static const struct opt json_options[] = {JSON};
 static const struct opt attach_options[] = {
     OPT("from", 0, OPT_COUNT, AT(from), "N",
@@ -49,6 +53,7 @@ static const struct opt attach_options[] = {
         .extra = AT(has_from)),
     FLAG("interactive", 'i', interactive, "pass standard input on"),
     FLAG("tty", 't', tty, "it has a terminal: pass key strokes and window sizes on"),
+    DETACH_KEYS,
 };
 static const struct opt wait_options[] = {
     OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME",
@@ -67,6 +72,25 @@ static const struct opt ps_options[] = {
 static const struct opt logs_options[] = {
     FLAG("follow", 'f', follow, "go on with what comes"),
     OPT("tail", 0, OPT_COUNT, AT(tail), "N", "only the last N lines", .extra = AT(has_tail)),
+};
+static const struct opt stats_options[] = {
+    FLAG("watch", 0, watch, "print it again and again, until interrupted"),
+    OPT("interval", 0, OPT_DURATION, AT(interval_ms), "TIME",
+        "with --watch: time in between; default: 2s", .nonzero = true),
+    JSON,
+};
+static const struct opt prune_options[] = {
+    FLAG("dry-run", 'n', dry_run, "only print what would be removed"),
+    OPT("older", 0, OPT_DURATION, AT(older_ms), "TIME", "only those that ended this long ago"),
+    OPT("label", 0, OPT_STRV, AT(labels), "K[=V]",
+        "only those with this label; all given must match", .max = 64),
+    JSON,
+};
+static const struct opt events_options[] = {
+    FLAG("all", 'a', all, "begin with the oldest event that is kept"),
+    OPT("from", 0, OPT_COUNT, AT(from), "N", "begin with this number (seq)", .extra = AT(has_from)),
+    FLAG("no-follow", 0, no_follow, "print those that there were, and end"),
+    FLAG("json", 0, json, "print one JSON object a line"),
 };
 static const struct opt stop_options[] = {
     OPT("grace", 0, OPT_DURATION, AT(grace_ms), "TIME",
@@ -293,16 +317,30 @@ const struct command cli_commands[] = {
      .summary = "print all about a sandbox as JSON"},
     {.name = "stats",
      .run = cmd_stats,
-     OPTIONS(json_options),
-     .operands = "[ID]",
-     .max = 1,
+     OPTIONS(stats_options),
+     .operands = "[ID...]",
+     .max = CLI_MANY,
      .complete = "i",
-     .summary = "show what sandboxes use of CPU, memory, disk"},
+     .summary = "show what sandboxes use of CPU, memory, disk",
+     .details = "CPU% is what is used now, 100% is one CPU; CPU is the time used since the start. "
+                "MEM% is the part of the memory limit."},
+    {.name = "top",
+     .run = cmd_top,
+     OPTIONS(json_options),
+     ONE_ID,
+     .summary = "list all processes of a sandbox",
+     .details = "Also those that commands left in the background, with their numbers inside. "
+                "'cay procs' lists the commands that were started from outside."},
     {.name = "logs",
      .run = cmd_logs,
      OPTIONS(logs_options),
-     ONE_ID,
-     .summary = "print the output of all commands of a sandbox"},
+     .operands = "ID [PROC]",
+     .min = 1,
+     .max = 2,
+     .complete = "ip",
+     .summary = "print the output of all commands of a sandbox, or of one",
+     .details = "The times of output are not kept; 'cay procs' shows how long ago each command "
+                "was started."},
     {.name = "cp",
      .run = cmd_cp,
      OPTIONS(cp_options),
@@ -349,6 +387,21 @@ const struct command cli_commands[] = {
      OPTIONS(rm_options),
      IDS,
      .summary = "remove sandboxes and all they hold"},
+    {.name = "prune",
+     .run = cmd_prune,
+     .destroys = true,
+     OPTIONS(prune_options),
+     .operands = "",
+     .summary = "remove the records of all sandboxes that have ended",
+     .details = "Their files are gone already; what is removed is what 'cay ps -a' and 'cay logs' "
+                "still tell of them. Running sandboxes are not touched."},
+    {.name = "events",
+     .run = cmd_events,
+     OPTIONS(events_options),
+     .operands = "",
+     .summary = "print what happens to sandboxes, as cayd tells it",
+     .details = "Needs a daemon (--host), which writes it down: created, paused, resumed, ended, "
+                "removed. From now on, until interrupted, unless told otherwise."},
     {.name = "audit",
      .run = cmd_audit,
      OPTIONS(audit_options),

@@ -214,6 +214,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     case PUMP_TOO_LARGE:
         cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);
         return CLI_FAILED;
+    case PUMP_DETACHED:
+        return cli_left(cli, pump->proc);
     case PUMP_DONE:
         return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
     case PUMP_FAILED:
@@ -249,6 +251,9 @@ static int run_to_end(struct cli *cli, const struct cay_exec *exec)
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT), err_out = CAY_BUF(CLI_MAX_COLLECT);
     struct pump pump = {.input = cli->interactive, .tty = cli->tty, .own = true};
     struct cay_exit e = {0};
+    /* One that ends with us cannot be left. */
+    if (!cli->spec.ephemeral && cli_detach_keys(cli, &pump) < 0)
+        return CLI_FAILED;
     if (cli->json) {
         pump.out[0] = &out;
         pump.out[1] = &err_out;
@@ -290,7 +295,7 @@ static int start_detached(struct cli *cli, const struct cay_exec *exec, bool pri
 /* A sandbox has the id that was asked for. */
 static bool is_there(struct cli *cli)
 {
-    bool there = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    bool there = cli->spec.id && cli_get_exactly(cli, cli->spec.id) == 0;
     cay_sandbox_free(cli->sandbox);
     cli->sandbox = NULL;
     return there;
@@ -363,12 +368,16 @@ int cmd_exec(struct cli *cli, const struct opt_args *args)
 
 int cmd_shell(struct cli *cli, const struct opt_args *args)
 {
-    static const char *const command[] = {
-        "/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh", NULL};
+    static const char *const shells[][2] = {{"bash", NULL}, {"sh", NULL}};
     struct cay_exec exec;
     cli->interactive = true;
     cli->tty = isatty(STDIN_FILENO); /* a script on standard input wants no echo */
-    if (fill_exec(cli, command, &exec) < 0 || cli_get(cli, args->operands[0]) < 0)
+    if (fill_exec(cli, shells[0], &exec) < 0 || cli_get(cli, args->operands[0]) < 0)
         return CLI_FAILED;
+    int code = run_to_end(cli, &exec);
+    if (code != CLI_FAILED || cli->err.code != CAY_E_NOT_FOUND || cli->err.sys_errno != ENOENT ||
+        strncmp(cli->err.text, "cannot run", strlen("cannot run")) != 0)
+        return code;
+    exec.argv = shells[1];
     return run_to_end(cli, &exec);
 }
