@@ -42,11 +42,11 @@ static int unknown_command(struct cli *cli, const struct command *parent, const 
     if (hint)
         return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%s'; %s", name, hint);
     struct opt_near near = {.word = name};
-    for (const struct command *c = parent ? parent->sub : cli_commands; c->name; c++)
-        if (!c->destroys)
-            opt_near_try(&near, c->name);
+    const struct command *table = parent ? parent->sub : cli_commands;
+    for (const struct command *c = table; c->name; c++)
+        opt_near_try(&near, c->name);
     const char *best = opt_near_best(&near);
-    if (best)
+    if (best && !find(table, best)->destroys)
         return cay_fail(&cli->err, CAY_E_INVALID,
                         "unknown command '%s%s%.64s'; did you mean '%s%s%s'?", prefix, blank, name,
                         prefix, blank, best);
