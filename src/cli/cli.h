@@ -73,6 +73,7 @@ struct command {
     const char *operands;      /* as usage shows them */
     const char *summary;       /* one line, no full stop */
     const char *details;       /* sentences for help and the manual page, or NULL */
+    const char *example;       /* command lines, one on each line */
     size_t min, max;           /* operands */
     size_t command_at;    /* the operand, counted from 1, where a command with own options starts */
     const char *complete; /* what operands are: 'i' id, 'f' file, 's' signal, 'w' shell name, '.'

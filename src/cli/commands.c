@@ -12,11 +12,11 @@
 #define ENV_FILE                                                                                \
     OPT("env-file", 0, OPT_STRV, AT(env_files), "FILE", "environment from a file of K=V lines", \
         .max = 16)
-#define EXEC_MODE                                                         \
-    FLAG("interactive", 'i', interactive, "pass standard input on"),      \
-        FLAG("tty", 't', tty, "give it a terminal"),                      \
-        OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME",           \
-            "kill it and all it started after this long; exit code 124"), \
+#define EXEC_MODE                                                              \
+    FLAG("interactive", 'i', interactive, "pass standard input on"),           \
+        FLAG("tty", 't', tty, "give it a terminal"),                           \
+        OPT("timeout", 0, OPT_DURATION, AT(timeout_ms), "TIME",                \
+            "kill it and its child processes after this long; exit code 124"), \
         OPT("shell", 'c', OPT_STR, AT(shell), "STRING", "run a shell string instead of a command")
 #define EXEC_PLACE                                                                              \
     OPT("env", 'e', OPT_ENV, AT(env), "K=V",                                                    \
@@ -60,8 +60,7 @@ static const struct opt wait_options[] = {
         "give up after this long; exit code 124", .extra = AT(has_timeout)),
     JSON,
 };
-static const struct opt signal_options[] = {
-    FLAG("tree", 0, tree, "to everything that it started, too")};
+static const struct opt signal_options[] = {FLAG("tree", 0, tree, "also to its child processes")};
 static const struct opt ps_options[] = {
     FLAG("all", 'a', all, "also those that have ended"),
     FLAG("quiet", 'q', quiet, "ids only"),
@@ -70,7 +69,7 @@ static const struct opt ps_options[] = {
     JSON,
 };
 static const struct opt logs_options[] = {
-    FLAG("follow", 'f', follow, "go on with what comes"),
+    FLAG("follow", 'f', follow, "keep printing new output"),
     OPT("tail", 0, OPT_COUNT, AT(tail), "N", "only the last N lines", .extra = AT(has_tail)),
 };
 static const struct opt stats_options[] = {
@@ -96,12 +95,14 @@ static const struct opt stop_options[] = {
     OPT("grace", 0, OPT_DURATION, AT(grace_ms), "TIME",
         "time between SIGTERM and SIGKILL; default: 10s", .extra = AT(has_grace)),
 };
-static const struct opt rm_options[] = {FLAG("force", 'f', force, "running and missing ones, too")};
+static const struct opt rm_options[] = {
+    FLAG("force", 'f', force, "also remove running sandboxes; ignore missing ones")};
 static const struct opt update_options[] = {
-    OPT("ttl", 0, OPT_DURATION, AT(lifetime.ttl_ms), "TIME", "end it this long from now; 0: never",
-        .extra = AT(lifetime.set_ttl)),
+    OPT("ttl", 0, OPT_DURATION, AT(lifetime.ttl_ms), "TIME",
+        "end it and delete its files this long from now; 0: never", .extra = AT(lifetime.set_ttl)),
     OPT("idle", 0, OPT_DURATION, AT(lifetime.idle_ms), "TIME",
-        "end it after this long without use; 0: never", .extra = AT(lifetime.set_idle)),
+        "end it and delete its files after this long without use; 0: never",
+        .extra = AT(lifetime.set_idle)),
 };
 static const struct opt audit_options[] = {
     OPT("since", 0, OPT_STR, AT(since), "TIME",
@@ -112,8 +113,9 @@ static const struct opt audit_options[] = {
     OPT("label", 0, OPT_STR, AT(label), "K[=V]", "of sandboxes with this label"),
     OPT("action", 0, OPT_STR, AT(action), "NAME", "of this kind: create, exec, refused and so on"),
     OPT("limit", 0, OPT_COUNT, AT(limit), "N", "the last N of them", .nonzero = true),
-    FLAG("follow", 'f', follow, "go on with what comes"),
-    FLAG("verify", 0, verify, "check that nothing was changed or cut out; exit code 1: it was"),
+    FLAG("follow", 'f', follow, "keep printing new output"),
+    FLAG("verify", 0, verify,
+         "check that nothing was changed or cut out; exit code 1 if something was"),
     FLAG("json", 0, json, "print the lines of the log as they are"),
 };
 static const struct opt cp_options[] = {AS_USER};
@@ -121,8 +123,8 @@ static const struct opt help_options[] = {FLAG("man", 0, man, "print the manual 
 
 static const struct opt ls_options[] = {
     AS_USER,
-    FLAG("long", 'l', long_form, "mode, owner, size, time and link target, too"),
-    FLAG("recursive", 'R', recursive, "directories below it, too"),
+    FLAG("long", 'l', long_form, "also mode, owner, size, time and link target"),
+    FLAG("recursive", 'R', recursive, "include subdirectories"),
     OPT("depth", 0, OPT_COUNT, AT(depth), "N", "this many levels", .nonzero = true),
     JSON,
 };
@@ -134,23 +136,23 @@ static const struct opt cat_options[] = {
 static const struct opt put_options[] = {AS_USER, MODE};
 static const struct opt fs_rm_options[] = {
     AS_USER,
-    FLAG("recursive", 'r', recursive, "directories with all that is in them"),
-    FLAG("force", 'f', force, "what is not there is no error"),
+    FLAG("recursive", 'r', recursive, "also remove directories and their contents"),
+    FLAG("force", 'f', force, "ignore missing files"),
 };
 static const struct opt user_options[] = {AS_USER};
 static const struct opt stat_options[] = {
-    AS_USER, FLAG("follow", 'L', follow, "of what a link points to"), JSON};
+    AS_USER, FLAG("follow", 'L', follow, "follow symbolic links"), JSON};
 static const struct opt find_options[] = {AS_USER, LIMIT, JSON};
 static const struct opt grep_options[] = {
     AS_USER,
     FLAG("fixed", 'F', fixed, "the pattern is a string, not a regular expression"),
-    FLAG("ignore-case", 'i', ignore_case, "upper and lower case are the same"),
+    FLAG("ignore-case", 'i', ignore_case, "ignore upper and lower case"),
     OPT("include", 0, OPT_STR, AT(include), "GLOB", "only in files of this name"),
     LIMIT,
     JSON,
 };
 static const struct opt watch_options[] = {
-    AS_USER, FLAG("recursive", 'r', recursive, "directories below it, too"),
+    AS_USER, FLAG("recursive", 'r', recursive, "include subdirectories"),
     FLAG("json", 0, json, "print one JSON object a line")};
 
 #define OPTIONS(table) .options = table, .n_options = CAY_COUNT(table)
@@ -159,6 +161,7 @@ static const struct opt watch_options[] = {
 
 static const struct command fs_commands[] = {
     {.name = "ls",
+     .example = "cay fs ls -l box /tmp",
      .run = cmd_fs_ls,
      OPTIONS(ls_options),
      .operands = "ID [PATH]",
@@ -167,6 +170,7 @@ static const struct command fs_commands[] = {
      .complete = "i.",
      .summary = "list a directory"},
     {.name = "cat",
+     .example = "cay fs cat box /etc/os-release",
      .run = cmd_fs_cat,
      OPTIONS(cat_options),
      .operands = "ID PATH...",
@@ -175,6 +179,7 @@ static const struct command fs_commands[] = {
      .complete = "i.",
      .summary = "print files"},
     {.name = "put",
+     .example = "echo hello | cay fs put box /tmp/hello",
      .run = cmd_fs_put,
      OPTIONS(put_options),
      .operands = "ID PATH [FILE]",
@@ -184,6 +189,7 @@ static const struct command fs_commands[] = {
      .summary = "write a file from standard input or FILE",
      .details = "The new content replaces the old in one step; missing directories are made."},
     {.name = "rm",
+     .example = "cay fs rm -r box /tmp/old",
      .run = cmd_fs_rm,
      .destroys = true,
      OPTIONS(fs_rm_options),
@@ -193,6 +199,7 @@ static const struct command fs_commands[] = {
      .complete = "i.",
      .summary = "remove files"},
     {.name = "mkdir",
+     .example = "cay fs mkdir box /workspace/a/b",
      .run = cmd_fs_mkdir,
      OPTIONS(put_options),
      .operands = "ID PATH...",
@@ -201,6 +208,7 @@ static const struct command fs_commands[] = {
      .complete = "i.",
      .summary = "make directories and those above them"},
     {.name = "mv",
+     .example = "cay fs mv box /tmp/a /tmp/b",
      .run = cmd_fs_mv,
      OPTIONS(user_options),
      .operands = "ID FROM TO",
@@ -209,6 +217,7 @@ static const struct command fs_commands[] = {
      .complete = "i.",
      .summary = "move or rename"},
     {.name = "stat",
+     .example = "cay fs stat box /tmp/a",
      .run = cmd_fs_stat,
      OPTIONS(stat_options),
      .operands = "ID PATH...",
@@ -217,6 +226,7 @@ static const struct command fs_commands[] = {
      .complete = "i.",
      .summary = "show type, size, mode, owner and time"},
     {.name = "find",
+     .example = "cay fs find box /workspace '*.py'",
      .run = cmd_fs_find,
      OPTIONS(find_options),
      .operands = "ID PATH [GLOB]",
@@ -227,6 +237,7 @@ static const struct command fs_commands[] = {
      .details =
          "GLOB is matched with the last part of the path, or with all of it if it has a slash."},
     {.name = "grep",
+     .example = "cay fs grep --include '*.py' box /workspace 'def main'",
      .run = cmd_fs_grep,
      OPTIONS(grep_options),
      .operands = "ID PATH PATTERN",
@@ -236,6 +247,7 @@ static const struct command fs_commands[] = {
      .summary = "search the content of files",
      .details = "PATTERN is a POSIX extended regular expression. Exit code 1: nothing was found."},
     {.name = "watch",
+     .example = "cay fs watch -r box /workspace",
      .run = cmd_fs_watch,
      OPTIONS(watch_options),
      .operands = "ID PATH",
@@ -248,6 +260,8 @@ static const struct command fs_commands[] = {
 
 const struct command cli_commands[] = {
     {.name = "run",
+     .example = "cay run -- python3 -c 'print(6 * 7)'\ncay run --memory 512M -v .:/workspace -w "
+                "/workspace -- make test\ncay run -it -- bash",
      .run = cmd_run,
      OPTIONS(run_options),
      .spec = true,
@@ -259,13 +273,16 @@ const struct command cli_commands[] = {
      .details = "Output and exit code are the command's. The first interrupt or termination signal "
                 "is passed on to the command, the second kills it."},
     {.name = "create",
+     .example = "cay create --name box --memory 1G --ttl 2h --label team=a",
      .run = cmd_create,
      OPTIONS(create_options),
      .spec = true,
      .operands = "",
      .summary = "create a sandbox and print its id",
-     .details = "With --name and the same options as before it is the same sandbox again."},
+     .details = "If a sandbox with this name and the same options exists, it is reused."},
     {.name = "exec",
+     .example = "cay exec box -- ls -l /tmp\ncay exec box -c 'echo $((6 * 7)) > answer'\ncay exec "
+                "-d box -- sleep 600",
      .run = cmd_exec,
      OPTIONS(exec_options),
      .operands = "ID [--] CMD [ARG...]",
@@ -275,16 +292,19 @@ const struct command cli_commands[] = {
      .complete = "i.",
      .summary = "run a command in a sandbox"},
     {.name = "shell",
+     .example = "cay shell box",
      .run = cmd_shell,
      OPTIONS(shell_options),
      ONE_ID,
      .summary = "open an interactive shell in a sandbox"},
     {.name = "procs",
+     .example = "cay procs box",
      .run = cmd_procs,
      OPTIONS(json_options),
      ONE_ID,
-     .summary = "list the commands of a sandbox, with those that ended"},
+     .summary = "list the commands started in a sandbox, running and ended"},
     {.name = "attach",
+     .example = "cay attach box 12",
      .run = cmd_attach,
      OPTIONS(attach_options),
      .operands = "ID PROC",
@@ -294,6 +314,7 @@ const struct command cli_commands[] = {
      .summary = "print the output of a command until it ends",
      .details = "The exit code is the command's. An interrupted attach leaves the command alone."},
     {.name = "wait",
+     .example = "cay wait --timeout 1m box 12",
      .run = cmd_wait,
      OPTIONS(wait_options),
      .operands = "ID PROC",
@@ -302,6 +323,7 @@ const struct command cli_commands[] = {
      .complete = "ip",
      .summary = "wait until a command ends; the exit code is its own"},
     {.name = "signal",
+     .example = "cay signal box 12 TERM",
      .run = cmd_signal,
      OPTIONS(signal_options),
      .operands = "ID PROC SIGNAL",
@@ -309,13 +331,20 @@ const struct command cli_commands[] = {
      .max = 3,
      .complete = "ips",
      .summary = "send a signal to a command"},
-    {.name = "ps", .run = cmd_ps, OPTIONS(ps_options), .operands = "", .summary = "list sandboxes"},
+    {.name = "ps",
+     .example = "cay ps -a --label team=a\ncay ps -q",
+     .run = cmd_ps,
+     OPTIONS(ps_options),
+     .operands = "",
+     .summary = "list sandboxes"},
     {.name = "inspect",
+     .example = "cay inspect box",
      .run = cmd_inspect,
      OPTIONS(json_options),
      ONE_ID,
-     .summary = "print all about a sandbox as JSON"},
+     .summary = "print everything about a sandbox as JSON"},
     {.name = "stats",
+     .example = "cay stats --watch",
      .run = cmd_stats,
      OPTIONS(stats_options),
      .operands = "[ID...]",
@@ -325,6 +354,7 @@ const struct command cli_commands[] = {
      .details = "CPU% is what is used now, 100% is one CPU; CPU is the time used since the start. "
                 "MEM% is the part of the memory limit."},
     {.name = "top",
+     .example = "cay top box",
      .run = cmd_top,
      OPTIONS(json_options),
      ONE_ID,
@@ -332,6 +362,7 @@ const struct command cli_commands[] = {
      .details = "Also those that commands left in the background, with their numbers inside. "
                 "'cay procs' lists the commands that were started from outside."},
     {.name = "logs",
+     .example = "cay logs -f box\ncay logs --tail 20 box 12",
      .run = cmd_logs,
      OPTIONS(logs_options),
      .operands = "ID [PROC]",
@@ -342,6 +373,8 @@ const struct command cli_commands[] = {
      .details = "The times of output are not kept; 'cay procs' shows how long ago each command "
                 "was started."},
     {.name = "cp",
+     .example = "cay cp ./src box:/workspace\ncay cp box:/tmp/result.txt .\ncay cp box:/workspace "
+                "- | gzip > backup.tar.gz",
      .run = cmd_cp,
      OPTIONS(cp_options),
      .operands = "SRC DST",
@@ -357,37 +390,58 @@ const struct command cli_commands[] = {
                 "are owners: what is new belongs to the user who copies, what is replaced to its "
                 "owner. Holes of sparse files come as zeros. Other attributes (access control "
                 "lists, capabilities) are left out. Sockets and devices, and on the way out fifos "
-                "and set-id bits, are left out, too, and named."},
+                "and set-id bits, are also left out, and named."},
     {.name = "fs",
+     .example = "cay fs ls -l box /tmp",
      .sub = fs_commands,
      .operands = "COMMAND ID PATH...",
      .summary = "work with files in a sandbox",
      .details = "Paths are those of the sandbox and start at its root directory."},
-    {.name = "pause", .run = cmd_pause, IDS, .summary = "freeze all processes of sandboxes"},
-    {.name = "resume", .run = cmd_resume, IDS, .summary = "let paused sandboxes go on"},
+    {.name = "pause",
+     .example = "cay pause box",
+     .run = cmd_pause,
+     IDS,
+     .summary = "freeze all processes of sandboxes"},
+    {.name = "resume",
+     .example = "cay resume box",
+     .run = cmd_resume,
+     IDS,
+     .summary = "continue paused sandboxes"},
     {.name = "update",
+     .example = "cay update --ttl 30m box",
      .run = cmd_update,
      OPTIONS(update_options),
      ONE_ID,
-     .summary = "change how long a sandbox may live"},
+     .summary = "change when a sandbox ends by itself"},
     {.name = "stop",
+     .example = "cay stop --grace 2s box",
      .run = cmd_stop,
      .destroys = true,
      OPTIONS(stop_options),
      IDS,
-     .summary = "end sandboxes: SIGTERM, then SIGKILL; their records stay"},
+     .summary = "end sandboxes and delete their files",
+     .details =
+         "Every process gets SIGTERM and, after the grace time, SIGKILL. Then the files are gone "
+         "and the sandbox cannot be started again: copy out with 'cay cp' first, or use "
+         "'cay pause'. Its record and output stay until 'cay rm' or 'cay prune'."},
     {.name = "kill",
+     .example = "cay kill box",
      .run = cmd_kill,
      .destroys = true,
      IDS,
-     .summary = "end sandboxes at once; their records stay"},
+     .summary = "end sandboxes at once and delete their files",
+     .details =
+         "As 'cay stop' without the grace time. The record and output stay until 'cay rm' or "
+         "'cay prune'."},
     {.name = "rm",
+     .example = "cay rm -f box",
      .run = cmd_rm,
      .destroys = true,
      OPTIONS(rm_options),
      IDS,
-     .summary = "remove sandboxes and all they hold"},
+     .summary = "remove sandboxes with their files, output and records"},
     {.name = "prune",
+     .example = "cay prune --dry-run\ncay prune --older 1h",
      .run = cmd_prune,
      .destroys = true,
      OPTIONS(prune_options),
@@ -396,6 +450,7 @@ const struct command cli_commands[] = {
      .details = "Their files are gone already; what is removed is what 'cay ps -a' and 'cay logs' "
                 "still tell of them. Running sandboxes are not touched."},
     {.name = "events",
+     .example = "cay --host unix:/run/cay/cayd.sock events",
      .run = cmd_events,
      OPTIONS(events_options),
      .operands = "",
@@ -403,30 +458,39 @@ const struct command cli_commands[] = {
      .details = "Needs a daemon (--host), which writes it down: created, paused, resumed, ended, "
                 "removed. From now on, until interrupted, unless told otherwise."},
     {.name = "audit",
+     .example = "cay audit --since 1h --action exec",
      .run = cmd_audit,
      OPTIONS(audit_options),
      .operands = "",
-     .summary = "print who did what by way of cayd",
+     .summary = "print who did what through cayd",
      .details = "From another host (--host) it can be neither followed nor verified."},
     {.name = "doctor",
+     .example = "cay doctor",
      .run = cmd_doctor,
      OPTIONS(json_options),
      .operands = "",
-     .summary = "say what this host can and cannot do",
+     .summary = "report which features this host supports",
      .details = "Exit code 0: sandboxes work here; 1: they do not."},
     {.name = "completion",
+     .example = "cay completion bash > /etc/bash_completion.d/cay",
      .run = cmd_completion,
      .operands = "bash|zsh|fish",
      .min = 1,
      .max = 1,
      .complete = "w",
-     .summary = "print the completion script of a shell"},
+     .summary = "print the completion script of a shell",
+     .details =
+         "bash: write it to /etc/bash_completion.d/cay, or say 'source <(cay completion bash)' "
+         "in ~/.bashrc. zsh: say 'source <(cay completion zsh)' in ~/.zshrc. fish: write it to "
+         "~/.config/fish/completions/cay.fish."},
     {.name = "version",
+     .example = "cay version",
      .run = cmd_version,
      OPTIONS(json_options),
      .operands = "",
      .summary = "print the version"},
     {.name = "help",
+     .example = "cay help exec\ncay help fs find",
      .run = cmd_help,
      OPTIONS(help_options),
      .operands = "[COMMAND [COMMAND]]",

@@ -15,10 +15,9 @@
 
 const struct cli_host_option cli_host_options[] = {
     {OPT("host", 0, OPT_STR, 0, "HOST",
-         "by way of the cayd there: unix:PATH, http://HOST[:PORT], https://HOST[:PORT]"),
+         "use the cayd there: unix:PATH, http://HOST[:PORT], https://HOST[:PORT]"),
      "CAY_HOST"},
-    {OPT("token-file", 0, OPT_STR, 0, "FILE", "the token for it; $CAY_TOKEN may hold one, too"),
-     "CAY_TOKEN_FILE"},
+    {OPT("token-file", 0, OPT_STR, 0, "FILE", "the token for it; or $CAY_TOKEN"), "CAY_TOKEN_FILE"},
     {.variable = NULL},
 };
 

@@ -142,7 +142,7 @@ static int fill_exec(struct cli *cli, const char *const *command, struct cay_exe
     };
     if (cli->shell && command[0])
         return cay_fail(&cli->err, CAY_E_INVALID,
-                        "-c STRING and a command ('%.64s') exclude each other", command[0]);
+                        "-c STRING cannot be combined with a command ('%.64s')", command[0]);
     if (!cli->shell && !command[0])
         return cay_fail(&cli->err, CAY_E_INVALID, "expected a command to run, or -c STRING");
     if (merge_env_files(cli, &out->env) < 0)
@@ -196,10 +196,10 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
         if (cli->json)
             return print_result(cli, pump, e) < 0 ? CLI_FAILED : e->exit_code;
         if (e->timed_out)
-            cli_note("timed out after %llu ms; it and all it started were killed",
+            cli_note("timed out after %llu ms; it and its child processes were killed",
                      (unsigned long long)(e->duration_us / 1000));
         else if (e->oom)
-            cli_note("%s; it and all it started were killed; %s",
+            cli_note("%s; it and its child processes were killed; %s",
                      e->reason[0] ? e->reason : "out of memory",
                      strstr(e->reason, "files") ? "remove some files, or give it more --memory"
                                                 : "--memory gives the sandbox more");
