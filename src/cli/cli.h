@@ -75,9 +75,12 @@ struct command {
     const char *details;       /* sentences for help and the manual page, or NULL */
     const char *example;       /* command lines, one on each line */
     size_t min, max;           /* operands */
-    size_t command_at;    /* the operand, counted from 1, where a command with own options starts */
-    const char *complete; /* what operands are: 'i' id, 'f' file, 's' signal, 'w' shell name, '.'
-                             other; the last letter stands for all that follow */
+    size_t command_at; /* the operand, counted from 1, where a command with own options starts */
+    const char
+        *complete; /* what operands are: 'i' id, 'f' file, 'r' path in the sandbox, 'x' either
+                      with its ID:, 'p' process, 's' signal, 'w' shell name, 'c' command, 'C'
+                      command below it, '.'
+                      other; the last letter stands for all that follow */
 };
 
 #define CLI_MANY SIZE_MAX

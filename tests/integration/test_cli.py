@@ -3,12 +3,17 @@
 import datetime
 import json
 import os
+import pty
 import re
+import select
+import shutil
+import subprocess
 
 import pytest
 
 from integration.support import background, end, refused, until
 from lib.both import Both
+from lib.engine import BUILD, PROG
 
 VERBS = [
     ("start box", "cannot be started again"), ("restart box", "cannot be started again"), ("pull alpine", "--image"),
@@ -283,3 +288,99 @@ def test_doctor_tells_tenants_why_it_is_silent():
         tenant = Both(pair.daemon, pair.daemon.url, CAY_TOKEN=pair.daemon.token("acme", tenant="acme"))
         refused(tenant.remote("doctor"), "operator's token")
         assert pair.remote("doctor").returncode in (0, 1) and "user namespaces" in pair.remote("doctor").stdout
+
+
+# ---- completion and help ---------------------------------------------------------------------------------------------
+
+class Bash:
+    """An interactive bash with the completion script, on a terminal."""
+
+    def __init__(self, cay, tmp_path):
+        script = tmp_path / "cay.bash"
+        script.write_text(cay.run("completion", "bash", check=True).stdout)
+        self.master, slave = pty.openpty()
+        path = f"{PROG}:{BUILD}/lib:/usr/bin:/bin"
+        self.process = subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], stdin=slave, stdout=slave, stderr=slave,
+                                        env={**cay.env, "TERM": "dumb", "PS1": "", "PATH": path}, cwd=tmp_path,
+                                        start_new_session=True)
+        os.close(slave)
+        self.line(f"bind 'set bell-style none'; source {script}")
+
+    def send(self, data):
+        os.write(self.master, data)
+
+    def line(self, text, seconds=15):
+        """Types it, with a tab where there is one; what it prints up to a mark."""
+        self.send(text.encode() + b"\recho E\"\"ND\r")
+        seen = b""
+        while b"\nEND" not in seen:
+            ready, _, _ = select.select([self.master], [], [], seconds)
+            assert ready, seen
+            seen += os.read(self.master, 65536)
+        return seen.decode()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(10)
+        os.close(self.master)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_completion_in_a_real_shell(cay, make, tmp_path):
+    box = make("--name", "complete-me")
+    cay.sh(box, "mkdir -p /data/folder; echo found > /data/folder/only-one", check=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a file").write_text("from the host\n")
+    shell = Bash(cay, tmp_path)
+    try:
+        assert "\nfound" in shell.line("cay fs cat complete\t/dat\tfold\tonly\t")
+        shell.line("cay cp complete\t/data/fol\tonl\t copy")
+        assert (tmp_path / "copy").read_text() == "found\n"
+        shell.line("cay cp he\ta\t complete-me:/data/fo\tgot")
+        assert cay.run("fs", "cat", box, "/data/folder/got").stdout == "from the host\n"
+        assert "\nstrict" in shell.line("cay run --profile st\t -c 'echo strict'")
+        assert "\nhost" in shell.line("cay run --image=ho\t -c 'echo host'")
+        assert "Usage: cay fs grep" in shell.line("cay help fs gr\t")
+        assert "are fine" in shell.line("cayd --ch\t") or "cayd:" in shell.line("cayd --ch\t")
+    finally:
+        shell.close()
+
+
+def commands(cay):
+    found = re.findall(r"^  ([a-z]+)  ", cay.run("help", check=True).stdout, re.M)
+    assert len(found) > 25 and "prune" in found
+    below = re.findall(r"^  ([a-z]+)  ", cay.run("help", "fs", check=True).stdout, re.M)
+    return [[name] for name in found if name != "fs"] + [["fs", name] for name in below if name != "cay"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_help_is_wrapped_and_has_examples(cay, columns):
+    for words in [[], *commands(cay)]:
+        lines = cay.run("help", *words, check=True, env={"COLUMNS": str(columns)}).stdout.splitlines()
+        usage = [line for line in lines if line.startswith("Usage: ")]
+        assert len(usage) == 1, words
+        body = lines[:next((i for i, line in enumerate(lines) if line.startswith("Example")), len(lines))]
+        long = [line for line in body if len(line) > min(columns, 100) and not line.startswith(("Usage", "'cay help"))]
+        assert long == [], (words, long)
+        if words:
+            assert [line for line in lines if line.startswith(f"  cay {' '.join(words)}") or
+                    " ".join(["cay", *words]) in line], words
+
+
+def test_options_of_the_examples_exist(cay):
+    for words in commands(cay):
+        text = cay.run("help", *words, check=True).stdout
+        options, _, examples = text.partition("\nExample")
+        for option in re.findall(r"(?<![\w-])--[a-z-]+[a-z]", examples):
+            if words != ["events"]:
+                assert f"{option} " in options or f"{option}\n" in options, (words, option)
+
+
+@pytest.mark.parametrize("words", [["stop"], ["kill"], ["run"], ["create"], ["update"], ["rm"]])
+def test_help_says_what_is_lost(cay, words):
+    assert "files" in cay.run(*words, "--help", check=True).stdout
+
+
+def test_completion_says_how_to_install_it(cay):
+    text = cay.run("completion", "--help", check=True).stdout
+    assert "/etc/bash_completion.d" in text and ".zshrc" in text and "fish" in text
