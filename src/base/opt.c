@@ -570,9 +570,9 @@ const struct opt opt_spec[] = {
     OPT("net", 0, OPT_STR, SPEC(network), "POLICY", "network policy; default: deny-all"),
     OPT("label", 0, OPT_LABELS, SPEC(labels), "K=V", "attach a label", .max = CAY_MAX_LABELS),
     OPT("ttl", 0, OPT_DURATION, SPEC(ttl_ms), "TIME",
-        "end it this long after its start; default: never"),
+        "end it and delete its files this long after it starts; default: never"),
     OPT("idle", 0, OPT_DURATION, SPEC(idle_ms), "TIME",
-        "end it after this long without use; default: never"),
+        "end it and delete its files after this long without use; default: never"),
     OPT("profile", 0, OPT_PROFILE, SPEC(profile), "NAME", "strict, default or nested"),
 };
 

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/opt.h"
 #include "base/util.h"
 
@@ -49,7 +50,9 @@ struct cli {
     bool has_timeout;
     /* the rest, by name */
     bool help, json, all, quiet, follow, force, recursive, long_form, tree, fixed, ignore_case, man;
-    bool verify;
+    bool verify, watch, dry_run, no_follow;
+    const char *detach_keys;
+    uint64_t interval_ms, older_ms;
     const char *const *labels;
     const char *include;
     const char *since, *until, *tenant, *label, *action; /* audit */
@@ -65,14 +68,19 @@ struct command {
     const struct opt *options;
     size_t n_options;
     bool spec;                 /* takes the SPEC options, too */
+    bool destroys;             /* never proposed for a word that was not understood */
     const struct command *sub; /* commands below it, ended by a zeroed one; then `run` is NULL */
     const char *operands;      /* as usage shows them */
     const char *summary;       /* one line, no full stop */
     const char *details;       /* sentences for help and the manual page, or NULL */
+    const char *example;       /* command lines, one on each line */
     size_t min, max;           /* operands */
-    size_t command_at;    /* the operand, counted from 1, where a command with own options starts */
-    const char *complete; /* what operands are: 'i' id, 'f' file, 's' signal, 'w' shell name, '.'
-                             other; the last letter stands for all that follow */
+    size_t command_at; /* the operand, counted from 1, where a command with own options starts */
+    const char
+        *complete; /* what operands are: 'i' id, 'f' file, 'r' path in the sandbox, 'x' either
+                      with its ID:, 'p' process, 's' signal, 'w' shell name, 'c' command, 'C'
+                      command below it, '.'
+                      other; the last letter stands for all that follow */
 };
 
 #define CLI_MANY SIZE_MAX
@@ -85,8 +93,14 @@ void cli_groups(struct cli *cli, const struct command *command, struct opt_group
 /* ---- shared by the commands (util.c) --------------------------------------------------------- */
 
 int cli_open(struct cli *cli);
-/* cli->sandbox = the sandbox `id`; closes the one before. */
+/* cli->sandbox = the sandbox `id`, or the one whose id begins so (see util.c); closes the one
+ * before. */
 int cli_get(struct cli *cli, const char *id);
+/* The same by its whole id. */
+int cli_get_exactly(struct cli *cli, const char *id);
+/* The id that `id` stands for: itself, unless it is the beginning of another, which is put into
+ * `room` then. NULL: an error. */
+const char *cli_full_id(struct cli *cli, const char *id, char room[static CAY_MAX_ID]);
 /* Writes everything to a descriptor, waiting where it is full; -1 with errno. */
 int cli_write(int fd, const void *data, size_t size);
 /* The error of a cli_write to standard output or standard error; -1. */
@@ -101,6 +115,11 @@ void cli_note(const char *fmt, ...) CAY_PRINTF(1, 2);
 void cli_note_end(const struct cay_exit *e);
 /* To be put behind "... bytes were lost"; "" if why is not known. */
 const char *cli_why_lost(enum cay_code why);
+struct pump;
+/* The keys of --detach-keys, or the usual ones. */
+int cli_detach_keys(struct cli *cli, struct pump *pump);
+/* Says how to come back to a process that was left by those keys; 0. */
+int cli_left(struct cli *cli, const struct cay_proc *proc);
 /* Colour codes are wanted on this descriptor: a terminal, and no NO_COLOR. */
 bool cli_colour(int fd);
 /* Adds text from a sandbox, without control bytes if `plain`. */
@@ -119,6 +138,15 @@ ssize_t cli_source(void *buffer, size_t size, void *data);
 const char *cli_size(uint64_t bytes, char buffer[static CLI_SHORT]);
 const char *cli_age(uint64_t ms, char buffer[static CLI_SHORT]);
 
+/* ---- what people know from other tools (hints.c) --------------------------------------------- */
+
+/* What to say of a command that other tools have, or NULL. */
+const char *cli_hint_verb(const char *word);
+/* Says more of an unknown option in err, if it is one that other tools have. */
+void cli_hint_option(const struct command *command, struct cay_error *err);
+/* The same of a command that was not found and looks like an image. */
+void cli_hint_image(const char *word, struct cay_error *err);
+
 /* ---- other programs (host.c) ----------------------------------------------------------------- */
 
 /* 1 in the program that does everything by way of a cayd. */
@@ -136,6 +164,8 @@ extern const struct cli_host_option cli_host_options[];
 
 /* Takes them off argv; hands all over where another host is named. 0 or -1. */
 int cli_host(struct cli *cli, char **argv);
+/* -1 if the environment says that a cayd is meant, but not which. */
+int cli_check_here(struct cli *cli);
 /* Becomes another program of ours. Returns only when it cannot; `what` needs it. */
 int cli_exec(struct cli *cli, const char *program, const char *what, char *const *argv);
 
@@ -156,8 +186,12 @@ CLI_COMMAND(logs);
 /* list.c */
 CLI_COMMAND(ps);
 CLI_COMMAND(inspect);
-CLI_COMMAND(stats);
 CLI_COMMAND(doctor);
+/* stats.c, top.c, prune.c, events.c */
+CLI_COMMAND(stats);
+CLI_COMMAND(top);
+CLI_COMMAND(prune);
+CLI_COMMAND(events);
 /* life.c */
 CLI_COMMAND(pause);
 CLI_COMMAND(resume);

@@ -15,10 +15,9 @@
 
 const struct cli_host_option cli_host_options[] = {
     {OPT("host", 0, OPT_STR, 0, "HOST",
-         "by way of the cayd there: unix:PATH, http://HOST[:PORT], https://HOST[:PORT]"),
+         "use the cayd there: unix:PATH, http://HOST[:PORT], https://HOST[:PORT]"),
      "CAY_HOST"},
-    {OPT("token-file", 0, OPT_STR, 0, "FILE", "the token for it; $CAY_TOKEN may hold one, too"),
-     "CAY_TOKEN_FILE"},
+    {OPT("token-file", 0, OPT_STR, 0, "FILE", "the token for it; or $CAY_TOKEN"), "CAY_TOKEN_FILE"},
     {.variable = NULL},
 };
 
@@ -56,17 +55,43 @@ int cli_exec(struct cli *cli, const char *program, const char *what, char *const
         what, path);
 }
 
+/*
+ * Who has a token means a cayd: what was meant for that one must not happen here. An empty
+ * $CAY_HOST says that it is this machine that is meant.
+ */
+int cli_check_here(struct cli *cli)
+{
+    static const char *const names[] = {"CAY_TOKEN", "CAY_TOKEN_FILE"};
+    if (CAY_REMOTE || getenv("CAY_HOST"))
+        return 0;
+    for (size_t i = 0; i < CAY_COUNT(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return cay_fail(&cli->err, CAY_E_INVALID,
+                            "$%s is set, but no cayd is named: use --host or $CAY_HOST (CAY_HOST= "
+                            "means this machine)",
+                            names[i]);
+    }
+    return 0;
+}
+
 int cli_host(struct cli *cli, char **argv)
 {
+    bool token = false;
     int n = 0;
-    while (argv[0] && argv[1] && (n = take_option(argv, &cli->err)) > 0)
+    while (argv[0] && argv[1] && (n = take_option(argv, &cli->err)) > 0) {
+        token = token || strncmp(argv[1], "--token", strlen("--token")) == 0;
         for (char **at = argv + 1; (at[0] = at[n]); at++)
             continue;
+    }
     if (n < 0)
         return -1;
     const char *host = getenv("CAY_HOST");
     bool elsewhere = host && *host;
     if (elsewhere && !CAY_REMOTE)
         return cli_exec(cli, "cay-remote", "--host", argv);
+    if (token && !elsewhere)
+        return cay_fail(&cli->err, CAY_E_INVALID,
+                        "--token-file is for a cayd, and none is named: use --host or $CAY_HOST");
     return 0;
 }

@@ -44,7 +44,8 @@ static int kill_one(struct cli *cli, const char *id)
 
 static int remove_one(struct cli *cli, const char *id)
 {
-    if (cli_open(cli) < 0)
+    char room[CAY_MAX_ID];
+    if (cli_open(cli) < 0 || !(id = cli_full_id(cli, id, room)))
         return -1;
     if (cay_remove(cli->cay, id, cli->force, &cli->err) == 0)
         return 0;

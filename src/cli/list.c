@@ -5,6 +5,7 @@
 #include "base/table.h"
 
 #include <string.h>
+#include <time.h>
 
 struct listing {
     struct cli *cli;
@@ -12,6 +13,7 @@ struct listing {
     struct cay_buf out;
     uint64_t now_ms;
     int worst; /* doctor */
+    size_t n;  /* checks of the doctor */
 };
 
 static void begin(struct listing *l, struct cli *cli, const char *header)
@@ -41,19 +43,33 @@ static int end(struct listing *l, bool failed)
 
 /* ---- ps, inspect ----------------------------------------------------------------------------- */
 
+static void add_labels(struct table *table, char *const *labels)
+{
+    autobuf struct cay_buf all = CAY_BUF(1u << 20);
+    for (char *const *l = labels; l && *l; l++)
+        buf_fmt(&all, "%s%s", l == labels ? "" : ",", *l);
+    const char *text = all.size ? buf_cstr(&all) : NULL;
+    table_cell(table, text ? text : "-");
+}
+
 static int add_sandbox(const struct cay_info *info, void *data)
 {
     struct listing *l = data;
     char age[CLI_SHORT];
+    if (l->cli->quiet && l->cli->json) {
+        json_comma(&l->out);
+        buf_json(&l->out, info->id);
+        return 0;
+    }
+    if (l->cli->quiet) {
+        buf_fmt(&l->out, "%s\n", info->id);
+        return 0;
+    }
     if (l->cli->json) {
         json_comma(&l->out);
         buf_str(&l->out, "{");
         json_info(&l->out, info);
         buf_str(&l->out, "}");
-        return 0;
-    }
-    if (l->cli->quiet) {
-        buf_fmt(&l->out, "%s\n", info->id);
         return 0;
     }
     table_cell(&l->table, info->id);
@@ -65,8 +81,13 @@ static int add_sandbox(const struct cay_info *info, void *data)
                     cli_age(l->now_ms > info->created_ms ? l->now_ms - info->created_ms : 0, age));
     else
         table_cell(&l->table, "-");
+    if (info->ttl_left_ms)
+        table_cell(&l->table, cli_age(info->ttl_left_ms, age));
+    else
+        table_cell(&l->table, "-");
     table_cellf(&l->table, "%u", (unsigned)info->processes);
-    table_cell(&l->table, info->reason);
+    add_labels(&l->table, info->labels);
+    table_cell(&l->table, strcmp(info->reason, "up") == 0 ? "-" : info->reason);
     return 0;
 }
 
@@ -75,9 +96,21 @@ int cmd_ps(struct cli *cli, const struct opt_args *args)
     (void)args;
     struct listing l;
     struct cay_filter filter = {.all = cli->all, .labels = cli->labels};
-    begin(&l, cli, "ID STATE IMAGE CREATED PROCS REASON");
+    begin(&l, cli, "ID STATE IMAGE CREATED TTL PROCS LABELS REASON");
     bool failed = cli_open(cli) < 0 || cay_list(cli->cay, &filter, add_sandbox, &l, &cli->err) < 0;
     return end(&l, failed);
+}
+
+/* The same as NAME_ms, for people. */
+static void add_time(struct cay_buf *out, const char *name, uint64_t ms)
+{
+    char text[40];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    bool known = ms && gmtime_r(&seconds, &tm);
+    if (known)
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    json_str(out, name, known ? text : NULL);
 }
 
 int cmd_inspect(struct cli *cli, const struct opt_args *args)
@@ -90,6 +123,8 @@ int cmd_inspect(struct cli *cli, const struct opt_args *args)
         return CLI_FAILED;
     buf_str(&json, "{");
     json_info(&json, &info);
+    add_time(&json, "created", info.created_ms);
+    add_time(&json, "ended", info.ended_ms);
     cay_info_done(&info);
     json_key(&json, "spec");
     buf_str(&json, spec);
@@ -99,79 +134,6 @@ int cmd_inspect(struct cli *cli, const struct opt_args *args)
     else if (!buf_failed(&json))
         json_pretty(&pretty, json.data, json.size);
     return cli_print(cli, cli->json || buf_failed(&json) ? &json : &pretty);
-}
-
-/* ---- stats ----------------------------------------------------------------------------------- */
-
-static void stats_object(struct cay_buf *out, const char *id, const struct cay_stats *s)
-{
-    json_comma(out);
-    buf_str(out, "{");
-    json_stats(out, id, s);
-    buf_str(out, "}");
-}
-
-static const char *limit_text(uint64_t value, char buffer[static CLI_SHORT])
-{
-    return value == 0 || value == UINT64_MAX ? "-" : cli_size(value, buffer);
-}
-
-static void stats_row(struct table *t, const char *id, const struct cay_stats *s)
-{
-    char a[CLI_SHORT], b[CLI_SHORT];
-    table_cell(t, id);
-    table_cellf(t, "%llu.%02llus", (unsigned long long)(s->cpu_us / 1000000),
-                (unsigned long long)(s->cpu_us / 10000 % 100));
-    table_cellf(t, "%s/%s", cli_size(s->memory, a), limit_text(s->memory_max, b));
-    table_cell(t, cli_size(s->memory_peak, a));
-    if (s->pids_max && s->pids_max != UINT64_MAX)
-        table_cellf(t, "%llu/%llu", (unsigned long long)s->pids, (unsigned long long)s->pids_max);
-    else
-        table_cellf(t, "%llu/-", (unsigned long long)s->pids);
-    table_cellf(t, "%s/%s", cli_size(s->disk, a), limit_text(s->disk_max, b));
-    table_cellf(t, "%s/%s", cli_size(s->io_read, a), cli_size(s->io_write, b));
-    table_cellf(t, "%llu", (unsigned long long)s->oom_kills);
-}
-
-static int add_stats(struct listing *l, const char *id)
-{
-    struct cay_stats s;
-    if (cli_get(l->cli, id) < 0 || cay_stats(l->cli->sandbox, &s, &l->cli->err) < 0)
-        return -1;
-    if (l->cli->json)
-        stats_object(&l->out, id, &s);
-    else
-        stats_row(&l->table, id, &s);
-    return 0;
-}
-
-/* One that ended since the listing began has no stats: no reason to fail for the others. */
-static int add_listed_stats(const struct cay_info *info, void *data)
-{
-    add_stats(data, info->id);
-    return 0;
-}
-
-int cmd_stats(struct cli *cli, const struct opt_args *args)
-{
-    struct listing l;
-    struct cay_filter filter = {0};
-    begin(&l, cli, "ID CPU MEMORY PEAK PIDS DISK READ/WRITE OOM");
-    if (args->n == 0) {
-        bool failed =
-            cli_open(cli) < 0 || cay_list(cli->cay, &filter, add_listed_stats, &l, &cli->err) < 0;
-        return end(&l, failed);
-    }
-    bool failed = add_stats(&l, args->operands[0]) < 0;
-    if (!failed && cli->json) {
-        /* One was asked for: an object, not a list of one. */
-        buf_eat(&l.out, 1);
-        buf_str(&l.out, "\n");
-        int code = cli_print(cli, &l.out);
-        end(&l, true);
-        return code;
-    }
-    return end(&l, failed);
 }
 
 /* ---- doctor ---------------------------------------------------------------------------------- */
@@ -185,6 +147,7 @@ static int add_check(const struct cay_check *check, void *data)
     struct listing *l = data;
     size_t level = (size_t)CAY_MIN(CAY_MAX(check->level, 0), 2);
     l->worst = CAY_MAX(l->worst, (int)level);
+    l->n++;
     if (l->cli->json) {
         json_comma(&l->out);
         buf_str(&l->out, "{");
@@ -211,5 +174,10 @@ int cmd_doctor(struct cli *cli, const struct opt_args *args)
     cli->quiet = true; /* no table: advice stands below its line */
     bool failed = cli_open(cli) < 0 || cay_doctor(cli->cay, add_check, &l, &cli->err) < 0;
     int worst = l.worst;
+    if (!failed && l.n == 0)
+        failed =
+            cay_fail(&cli->err, CAY_E_DENIED,
+                     "the daemon tells nothing of its host to tenants: ask with the operator's "
+                     "token, or there with 'cay doctor'") < 0;
     return end(&l, failed) < 0 ? CLI_FAILED : worst >= 2;
 }

@@ -39,11 +39,15 @@ static int unknown_command(struct cli *cli, const struct command *parent, const 
         return cay_fail(&cli->err, CAY_E_INVALID,
                         "unknown option '%.64s'; options follow the command: cay %s%sCOMMAND %.64s",
                         name, prefix, blank, name);
+    const char *hint = parent ? NULL : cli_hint_verb(name);
+    if (hint)
+        return cay_fail(&cli->err, CAY_E_INVALID, "unknown command '%s'; %s", name, hint);
     struct opt_near near = {.word = name};
-    for (const struct command *c = parent ? parent->sub : cli_commands; c->name; c++)
+    const struct command *table = parent ? parent->sub : cli_commands;
+    for (const struct command *c = table; c->name; c++)
         opt_near_try(&near, c->name);
     const char *best = opt_near_best(&near);
-    if (best)
+    if (best && !find(table, best)->destroys)
         return cay_fail(&cli->err, CAY_E_INVALID,
                         "unknown command '%s%s%.64s'; did you mean '%s%s%s'?", prefix, blank, name,
                         prefix, blank, best);
@@ -85,6 +89,7 @@ static int run_command(struct cli *cli, const struct command *parent, const stru
     size_t leading = command->command_at ? command->command_at - 1 : SIZE_MAX;
     if (opt_parse(&cli->arena, groups, argv, leading, &args, &cli->err) < 0) {
         cli->json = cli->json || wants_json(argv);
+        cli_hint_option(command, &cli->err);
         return CLI_FAILED;
     }
     if (cli->help)

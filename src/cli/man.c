@@ -3,6 +3,8 @@
 
 #include "base/troff.h"
 
+#include <string.h>
+
 static void option(struct cay_buf *out, const struct opt *opt)
 {
     buf_str(out, ".TP\n\\fB");
@@ -41,9 +43,19 @@ static void command(struct cay_buf *out, const struct command *parent, const str
         buf_str(out, "\n");
     }
     if (c->spec)
-        buf_str(out, "The options of SANDBOX OPTIONS apply, too.\n");
+        buf_str(out, "It also takes the SANDBOX OPTIONS.\n");
     for (size_t i = 0; i < c->n_options; i++)
         option(out, &c->options[i]);
+    buf_fmt(out, ".PP\n%s:\n.PP\n.nf\n", strchr(c->example, '\n') ? "Examples" : "Example");
+    for (const char *p = c->example; *p;) {
+        autobuf struct cay_buf line = CAY_BUF(4096);
+        size_t size = strcspn(p, "\n");
+        buf_add(&line, p, size);
+        troff_text(out, buf_cstr(&line));
+        buf_str(out, "\n");
+        p += size + (p[size] == '\n');
+    }
+    buf_str(out, ".fi\n");
 }
 
 static const char head[] =
@@ -54,7 +66,7 @@ static const char head[] =
     ".SH SYNOPSIS\n.B cay\n[\\fB\\-\\-host\\fR \\fIHOST\\fR]\n.I COMMAND\n[\\fIOPTION\\fR...] "
     "[\\fIARGUMENT\\fR...]\n"
     ".SH DESCRIPTION\n"
-    ".B cay\nruns commands and code that nobody has reviewed in sandboxes: own file "
+    ".B cay\nruns untrusted commands and code in sandboxes: own file "
     "system, processes, users, "
     "limits, and no network. It works on the state directory of the user who runs it, "
     "as root or not, and needs "
@@ -96,14 +108,20 @@ static const struct {
      "itself), duration_ms, cpu_ms, "
      "peak_memory, encoding (of stdout and stderr: utf8, or base64 if either has bytes "
      "that are not UTF-8), stdout, stderr; with -d: id, pid"},
+    {"top", "a list of: pid, ppid, uid, state (as ps(1) has it), cpu_ms, memory, age_ms, command"},
+    {"prune", "removed (a list of ids), dry_run"},
+    {"events", "an object a line: seq, time_ms, type, sandbox, state, reason, labels"},
     {"wait", "as run, without the output"},
     {"create", "id"},
     {"ps", "a list of: id, state, reason, image, created_ms, ended_ms, ttl_left_ms, keeper_pid, "
-           "init_pid, processes, labels; times and pids are 0 where there are none"},
-    {"inspect", "as ps, and spec: what the sandbox was made of"},
+           "init_pid, processes, labels; times and pids are 0 where there are none; with -q: a "
+           "list of ids"},
+    {"inspect", "as ps, and created and ended (times for people; null if there is none), spec: "
+                "what the sandbox was made of"},
     {"procs", "a list of: pid, running, pty, started_ms, output_start, output_end, command, exit "
               "(null, or as wait)"},
-    {"stats", "an object, or a list of them if no ID was given: id, cpu_us, cpu_user_us, "
+    {"stats", "an object, or a list of them unless one ID was given; with --watch a line each "
+              "time: id, cpu_us, cpu_user_us, "
               "cpu_system_us, memory, memory_peak, memory_max, pids, pids_max, io_read, io_write, "
               "disk, disk_max, inodes, inodes_max, oom_kills, output, output_max"},
     {"fs ls, fs find, fs stat",

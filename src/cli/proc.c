@@ -74,6 +74,7 @@ static int attach_code(struct cli *cli, enum pump_end end, const struct cay_exit
         cli_note_end(e);
         return e->exit_code;
     case PUMP_DONE:
+    case PUMP_DETACHED:
         return 0;
     case PUMP_PIPE:
         return CLI_EXIT_SIGNAL + SIGPIPE;
@@ -108,7 +109,8 @@ int cmd_attach(struct cli *cli, const struct opt_args *args)
     uint64_t from = cli->has_from ? cli->from : CAY_FROM_KEPT;
     struct cay_exit e = {0};
     pid_t pid;
-    if (parse_pid(args->operands[1], &pid, &cli->err) < 0 || cli_get(cli, args->operands[0]) < 0)
+    if (parse_pid(args->operands[1], &pid, &cli->err) < 0 || cli_detach_keys(cli, &pump) < 0 ||
+        cli_get(cli, args->operands[0]) < 0)
         return CLI_FAILED;
     if (cay_attach(cli->sandbox, pid, from, true, &pump.proc, &cli->err) < 0)
         return CLI_FAILED;
@@ -120,8 +122,10 @@ int cmd_attach(struct cli *cli, const struct opt_args *args)
         pump_window(&rows, &cols);
         cay_proc_resize(pump.proc, rows, cols, NULL);
     }
-    int code = cli->tty && pump.signals < 0 ? CLI_FAILED
-                                            : attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
+    enum pump_end end = cli->tty && pump.signals < 0 ? PUMP_FAILED : pump_run(&pump, &e, &cli->err);
+    int code = attach_code(cli, end, &e);
+    if (end == PUMP_DETACHED)
+        cli_left(cli, pump.proc);
     cay_proc_free(pump.proc);
     close_fd(&pump.signals);
     return check_whole(cli, &pump, code);
@@ -187,7 +191,7 @@ static void tail_scan(struct tail *tail, const struct cay_event *event)
 }
 
 /* Reads the log once without printing it, to find where its last lines start. */
-static int find_tail(struct cli *cli, uint64_t *from)
+static int find_tail(struct cli *cli, pid_t pid, uint64_t *from)
 {
     struct cay_proc *proc = NULL;
     struct cay_event event;
@@ -195,7 +199,7 @@ static int find_tail(struct cli *cli, uint64_t *from)
     autofree uint64_t *starts = tail.starts = calloc(tail.n ? tail.n : 1, sizeof(*starts));
     if (!starts)
         return cay_fail(&cli->err, CAY_E_NO_SPACE, "out of memory");
-    if (cay_attach(cli->sandbox, 0, CAY_FROM_KEPT, false, &proc, &cli->err) < 0)
+    if (cay_attach(cli->sandbox, pid, CAY_FROM_KEPT, false, &proc, &cli->err) < 0)
         return -1;
     int got;
     while ((got = cay_proc_next(proc, -1, &event, &cli->err)) > 0 && event.kind != CAY_EVENT_EXIT)
@@ -218,11 +222,17 @@ int cmd_logs(struct cli *cli, const struct opt_args *args)
     struct pump pump = {.signals = -1};
     struct cay_exit e = {0};
     uint64_t from = CAY_FROM_KEPT;
-    if (cli_get(cli, args->operands[0]) < 0 || (cli->has_tail && find_tail(cli, &from) < 0))
+    pid_t pid = 0;
+    if (args->n > 1 && parse_pid(args->operands[1], &pid, &cli->err) < 0)
         return CLI_FAILED;
-    if (cay_attach(cli->sandbox, 0, from, cli->follow, &pump.proc, &cli->err) < 0)
+    if (cli_get(cli, args->operands[0]) < 0 || (cli->has_tail && find_tail(cli, pid, &from) < 0))
         return CLI_FAILED;
-    int code = attach_code(cli, pump_run(&pump, &e, &cli->err), &e);
+    if (cay_attach(cli->sandbox, pid, from, cli->follow, &pump.proc, &cli->err) < 0)
+        return CLI_FAILED;
+    enum pump_end end = pump_run(&pump, &e, &cli->err);
+    int code = attach_code(cli, end, &e);
+    if (end == PUMP_EXIT) /* of the command; what it printed could be read */
+        code = 0;
     cay_proc_free(pump.proc);
     if (code != CLI_FAILED && pump.lost)
         return cay_fail(&cli->err, CAY_E_LOST,

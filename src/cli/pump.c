@@ -28,7 +28,8 @@ struct state {
     bool input_open;
     size_t pending; /* bytes of `chunk` that wait for room */
     unsigned signals_seen;
-    char *chunk; /* owned; made when there is input */
+    char *chunk;    /* owned; made when there is input */
+    size_t matched; /* of the keys that leave it, held back */
 };
 
 /* Not yet at an end. */
@@ -63,6 +64,39 @@ void pump_window(uint16_t *rows, uint16_t *cols)
         }
     *rows = 24;
     *cols = 80;
+}
+
+/* "ctrl-p" or "a": a key; 0: neither. */
+static unsigned char parse_key_name(const char *name, size_t size)
+{
+    static const char prefix[] = "ctrl-";
+    size_t n = sizeof(prefix) - 1;
+    if (size == 1)
+        return (unsigned char)name[0];
+    if (size != n + 1 || strncmp(name, prefix, n) != 0)
+        return 0;
+    if (name[n] >= 'a' && name[n] <= 'z')
+        return (unsigned char)(name[n] - 'a' + 1);
+    return strchr("[\\]^_", name[n]) ? (unsigned char)(name[n] - '@') : 0;
+}
+
+int pump_keys(const char *text, struct pump *pump, struct cay_error *err)
+{
+    size_t n = 0;
+    bool end = strcmp(text, "none") == 0;
+    for (const char *p = text; !end; p += strcspn(p, ",") + 1) {
+        size_t size = strcspn(p, ",");
+        unsigned char key = parse_key_name(p, size);
+        if (!key || n == PUMP_MAX_KEYS)
+            return cay_fail(err, CAY_E_INVALID,
+                            "bad keys '%.64s': expected up to %d of ctrl-a to ctrl-z and single "
+                            "characters, with commas between them, or none",
+                            text, PUMP_MAX_KEYS);
+        pump->keys[n++] = key;
+        end = !p[size];
+    }
+    pump->n_keys = n;
+    return 0;
 }
 
 static int on_output(struct state *s, const struct cay_event *event)
@@ -163,18 +197,51 @@ static void send_input(struct state *s)
     s->pending = 0;
 }
 
+/*
+ * Looks for the keys in what was just read behind the ones that were held back; those are not sent
+ * before it is clear that something else follows. What is to be sent moves to the front.
+ */
+static int find_keys(struct state *s, const char *at, size_t n)
+{
+    const struct pump *pump = s->pump;
+    char *out = s->chunk;
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)at[i];
+        if (c != pump->keys[s->matched] && s->matched) {
+            /* Never ahead of `at`: what goes out was read before. */
+            memcpy(out + size, pump->keys, s->matched);
+            size += s->matched;
+            s->matched = 0;
+        }
+        if (c != pump->keys[s->matched]) {
+            out[size++] = (char)c;
+        } else if (++s->matched == pump->n_keys) {
+            s->pending = size;
+            if (size)
+                send_input(s);
+            return PUMP_DETACHED;
+        }
+    }
+    s->pending = size;
+    return GO_ON;
+}
+
 /* What cannot be read is not the end of it: the process must not take a part for the whole. */
 static int read_input(struct state *s)
 {
-    if (!s->chunk && !(s->chunk = malloc(INPUT_CHUNK))) {
+    if (!s->chunk && !(s->chunk = malloc(INPUT_CHUNK + PUMP_MAX_KEYS))) {
         cay_fail(s->err, CAY_E_NO_SPACE, "out of memory");
         return PUMP_FAILED;
     }
-    ssize_t n = read(STDIN_FILENO, s->chunk, INPUT_CHUNK);
+    char *at = s->chunk + s->matched; /* room for what is held back */
+    ssize_t n = read(STDIN_FILENO, at, INPUT_CHUNK);
     if (n < 0 && errno != EINTR && errno != EAGAIN) {
         cay_fail_errno(s->err, errno, "cannot read standard input");
         return PUMP_FAILED;
     }
+    if (n > 0 && s->pump->n_keys && s->pump->tty)
+        return find_keys(s, at, (size_t)n);
     if (n > 0)
         s->pending = (size_t)n;
     if (n != 0)

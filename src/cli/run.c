@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 /* ---- environment and mounts ------------------------------------------------------------------ */
 
@@ -84,6 +85,19 @@ static int make_mounts_absolute(struct cli *cli)
     return 0;
 }
 
+/* As much as nobody can use is no error, but hardly what was meant. */
+static void note_memory(const struct cli *cli)
+{
+    struct sysinfo here;
+    char a[CLI_SHORT], b[CLI_SHORT];
+    if (CAY_REMOTE || sysinfo(&here) < 0)
+        return;
+    uint64_t there = (uint64_t)here.totalram * here.mem_unit;
+    if (cli->spec.memory > there && !cli->json)
+        cli_note("--memory %s is more than the %s that this machine has",
+                 cli_size(cli->spec.memory, a), cli_size(there, b));
+}
+
 static int finish_spec(struct cli *cli)
 {
     if (merge_env_files(cli, &cli->spec.env) < 0)
@@ -128,7 +142,7 @@ static int fill_exec(struct cli *cli, const char *const *command, struct cay_exe
     };
     if (cli->shell && command[0])
         return cay_fail(&cli->err, CAY_E_INVALID,
-                        "-c STRING and a command ('%.64s') exclude each other", command[0]);
+                        "-c STRING cannot be combined with a command ('%.64s')", command[0]);
     if (!cli->shell && !command[0])
         return cay_fail(&cli->err, CAY_E_INVALID, "expected a command to run, or -c STRING");
     if (merge_env_files(cli, &out->env) < 0)
@@ -182,10 +196,10 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
         if (cli->json)
             return print_result(cli, pump, e) < 0 ? CLI_FAILED : e->exit_code;
         if (e->timed_out)
-            cli_note("timed out after %llu ms; it and all it started were killed",
+            cli_note("timed out after %llu ms; it and its child processes were killed",
                      (unsigned long long)(e->duration_us / 1000));
         else if (e->oom && (!e->reason[0] || strncmp(e->reason, "out of memory", 13) == 0))
-            cli_note("%s; it and all it started were killed; %s",
+            cli_note("%s; it and its child processes were killed; %s",
                      e->reason[0] ? e->reason : "out of memory",
                      strstr(e->reason, "files") ? "remove some files, or give it more --memory"
                                                 : "--memory gives the sandbox more");
@@ -200,6 +214,8 @@ static int finish(struct cli *cli, const struct pump *pump, enum pump_end end,
     case PUMP_TOO_LARGE:
         cay_signal(pump->sandbox, cay_proc_pid(pump->proc), SIGPIPE, true, NULL);
         return CLI_FAILED;
+    case PUMP_DETACHED:
+        return cli_left(cli, pump->proc);
     case PUMP_DONE:
         return cay_fail(&cli->err, CAY_E_GONE, "the sandbox went away before the command ended");
     case PUMP_FAILED:
@@ -214,7 +230,18 @@ static int start(struct cli *cli, const struct cay_exec *exec, struct cay_proc *
 {
     if (cli->sandbox)
         return cay_start(cli->sandbox, exec, proc, &cli->err);
-    return cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err);
+    if (cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err) < 0)
+        return -1;
+    note_memory(cli);
+    return 0;
+}
+
+static int create(struct cli *cli)
+{
+    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+        return -1;
+    note_memory(cli);
+    return 0;
 }
 
 /* Starts it in cli->sandbox, which is made on the way if there is none, and stays with it to its
@@ -224,6 +251,9 @@ static int run_to_end(struct cli *cli, const struct cay_exec *exec)
     autobuf struct cay_buf out = CAY_BUF(CLI_MAX_COLLECT), err_out = CAY_BUF(CLI_MAX_COLLECT);
     struct pump pump = {.input = cli->interactive, .tty = cli->tty, .own = true};
     struct cay_exit e = {0};
+    /* One that ends with us cannot be left. */
+    if (!cli->spec.ephemeral && cli_detach_keys(cli, &pump) < 0)
+        return CLI_FAILED;
     if (cli->json) {
         pump.out[0] = &out;
         pump.out[1] = &err_out;
@@ -265,7 +295,7 @@ static int start_detached(struct cli *cli, const struct cay_exec *exec, bool pri
 /* A sandbox has the id that was asked for. */
 static bool is_there(struct cli *cli)
 {
-    bool there = cli->spec.id && cli_get(cli, cli->spec.id) == 0;
+    bool there = cli->spec.id && cli_get_exactly(cli, cli->spec.id) == 0;
     cay_sandbox_free(cli->sandbox);
     cli->sandbox = NULL;
     return there;
@@ -285,16 +315,20 @@ int cmd_run(struct cli *cli, const struct opt_args *args)
     cli->env_files = files;
     if (filled < 0 || cli_open(cli) < 0)
         return CLI_FAILED;
-    if (!cli->detach)
-        return run_to_end(cli, &exec);
+    if (!cli->detach) {
+        int code = run_to_end(cli, &exec);
+        cli_hint_image(exec.argv ? exec.argv[0] : NULL, &cli->err);
+        return code;
+    }
     /* A command of its own in a sandbox of its own, as without -d. */
     if (is_there(cli))
         return cay_fail(&cli->err, CAY_E_CONFLICT,
                         "sandbox '%s' exists already; choose another id or remove it",
                         cli->spec.id);
-    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (create(cli) < 0)
         return CLI_FAILED;
     int code = start_detached(cli, &exec, true);
+    cli_hint_image(exec.argv ? exec.argv[0] : NULL, &cli->err);
     if (code == CLI_FAILED)
         cay_remove(cli->cay, cay_sandbox_id(cli->sandbox), true, NULL);
     return code;
@@ -306,7 +340,7 @@ int cmd_create(struct cli *cli, const struct opt_args *args)
     if (finish_spec(cli) < 0 || cli_open(cli) < 0)
         return CLI_FAILED;
     bool existed = is_there(cli);
-    if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
+    if (create(cli) < 0)
         return CLI_FAILED;
     autobuf struct cay_buf out = CAY_BUF(4096);
     if (cli->json) {
@@ -334,12 +368,16 @@ int cmd_exec(struct cli *cli, const struct opt_args *args)
 
 int cmd_shell(struct cli *cli, const struct opt_args *args)
 {
-    static const char *const command[] = {
-        "/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh", NULL};
+    static const char *const shells[][2] = {{"bash", NULL}, {"sh", NULL}};
     struct cay_exec exec;
     cli->interactive = true;
     cli->tty = isatty(STDIN_FILENO); /* a script on standard input wants no echo */
-    if (fill_exec(cli, command, &exec) < 0 || cli_get(cli, args->operands[0]) < 0)
+    if (fill_exec(cli, shells[0], &exec) < 0 || cli_get(cli, args->operands[0]) < 0)
         return CLI_FAILED;
+    int code = run_to_end(cli, &exec);
+    if (code != CLI_FAILED || cli->err.code != CAY_E_NOT_FOUND || cli->err.sys_errno != ENOENT ||
+        strncmp(cli->err.text, "cannot run", strlen("cannot run")) != 0)
+        return code;
+    exec.argv = shells[1];
     return run_to_end(cli, &exec);
 }

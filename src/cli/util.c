@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/table.h"
+#include "cli/pump.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -10,16 +11,83 @@
 
 int cli_open(struct cli *cli)
 {
-    return cli->cay ? 0 : cay_open(NULL, &cli->cay, &cli->err);
+    if (cli->cay)
+        return 0;
+    return cli_check_here(cli) < 0 ? -1 : cay_open(NULL, &cli->cay, &cli->err);
 }
 
-int cli_get(struct cli *cli, const char *id)
+int cli_get_exactly(struct cli *cli, const char *id)
 {
     if (cli_open(cli) < 0)
         return -1;
     cay_sandbox_free(cli->sandbox);
     cli->sandbox = NULL;
     return cay_get(cli->cay, id, &cli->sandbox, &cli->err);
+}
+
+/*
+ * Ids that were drawn may be shortened to their first digits. Names that people chose may not: who
+ * means "web" and has it no more must not hit "web2", nor may a script that removes what is left.
+ */
+#define MIN_PREFIX 4
+#define DRAWN 12
+#define DIGITS "0123456789abcdef"
+
+struct prefix {
+    const char *text;
+    size_t size, n;
+    char found[CAY_MAX_ID];
+    struct cay_buf all;
+};
+
+static bool is_drawn(const char *id)
+{
+    const char *tilde = strchr(id, '~'), *name = tilde ? tilde + 1 : id;
+    return strlen(name) == DRAWN && strspn(name, DIGITS) == DRAWN;
+}
+
+static int match(const struct cay_info *info, void *data)
+{
+    struct prefix *p = data;
+    if (!is_drawn(info->id) || strncmp(info->id, p->text, p->size) != 0)
+        return 0;
+    if (p->n++ < 5)
+        buf_fmt(&p->all, "%s%s", p->n > 1 ? ", " : "", info->id);
+    snprintf(p->found, sizeof(p->found), "%s", info->id);
+    return 0;
+}
+
+const char *cli_full_id(struct cli *cli, const char *id, char room[static CAY_MAX_ID])
+{
+    const struct cay_filter filter = {.all = true};
+    struct prefix p = {.text = id, .size = strlen(id), .all = CAY_BUF(1024)};
+    const char *tilde = strchr(id, '~'), *name = tilde ? tilde + 1 : id;
+    size_t digits = strlen(name);
+    if (digits < MIN_PREFIX || digits >= DRAWN || strspn(name, DIGITS) != digits)
+        return id;
+    if (cli_open(cli) < 0)
+        return NULL;
+    /* A whole id wins, whatever begins with it. */
+    struct cay_sandbox *whole = NULL;
+    if (cay_get(cli->cay, id, &whole, NULL) == 0) {
+        cay_sandbox_free(whole);
+        return id;
+    }
+    int result = cay_list(cli->cay, &filter, match, &p, &cli->err);
+    if (result == 0 && p.n > 1)
+        result = cay_fail(&cli->err, CAY_E_INVALID, "'%s' is the beginning of %zu ids: %s%s", id,
+                          p.n, buf_cstr(&p.all), p.n > 5 ? ", ..." : "");
+    if (result == 0 && p.n == 1)
+        snprintf(room, CAY_MAX_ID, "%s", p.found);
+    buf_done(&p.all);
+    return result < 0 ? NULL : p.n == 1 ? room : id;
+}
+
+int cli_get(struct cli *cli, const char *id)
+{
+    char room[CAY_MAX_ID];
+    id = cli_full_id(cli, id, room);
+    return id ? cli_get_exactly(cli, id) : -1;
 }
 
 int cli_write(int fd, const void *data, size_t size)
@@ -98,6 +166,24 @@ void cli_note_end(const struct cay_exit *e)
 {
     if (e->reason[0])
         cli_note("the command was ended: %s", e->reason);
+}
+
+int cli_detach_keys(struct cli *cli, struct pump *pump)
+{
+    const char *keys = cli->detach_keys ? cli->detach_keys : "ctrl-p,ctrl-q";
+    if (cli->detach_keys && !(cli->tty && cli->interactive) && strcmp(keys, "none") != 0)
+        return cay_fail(&cli->err, CAY_E_INVALID,
+                        "--detach-keys needs -i and -t: without a terminal no keys are looked at");
+    return pump_keys(keys, pump, &cli->err);
+}
+
+int cli_left(struct cli *cli, const struct cay_proc *proc)
+{
+    const char *id = cay_sandbox_id(cli->sandbox);
+    long pid = (long)cay_proc_pid(proc);
+    cli_note("left process %ld of sandbox '%s' running; 'cay attach -it %s %ld' returns to it", pid,
+             id, id, pid);
+    return 0;
 }
 
 bool cli_colour(int fd)

@@ -344,7 +344,7 @@ static int serve(struct daemon *d, char **argv, struct cay_error *err)
 static void print_help(void)
 {
     printf("cayd: sandboxes over HTTP\n\n"
-           "usage: cayd [OPTIONS]\n"
+           "Usage: cayd [OPTIONS]\n"
            "       cayd token add|ls|rm ...    tokens of clients; see 'cayd token'\n\n");
     for (size_t i = 0; i < CAY_COUNT(options); i++)
         printf("  --%-10s %-6s %s\n", options[i].name, options[i].metavar ? options[i].metavar : "",

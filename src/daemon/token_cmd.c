@@ -26,7 +26,7 @@ struct command {
 };
 
 static const char usage[] =
-    "usage: cayd token add NAME [--tenant T] [--scopes LIST] [--expires 30d|2027-01-01T00:00:00Z]\n"
+    "Usage: cayd token add NAME [--tenant T] [--scopes LIST] [--expires 30d|2027-01-01T00:00:00Z]\n"
     "       cayd token ls [--json]\n"
     "       cayd token rm NAME\n"
     "\n"

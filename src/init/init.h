@@ -47,6 +47,7 @@ struct init {
     struct proc *procs;
     struct waiting *waiting; /* messages that the socket has no room for yet */
     size_t waiting_size;
+    bool named; /* its host name is in /etc/hosts, or cannot be */
 };
 
 /* send.c: what init says; a keeper that is gone ends init. Descriptors are borrowed;
@@ -67,6 +68,9 @@ void proc_progress(struct init *init);
 /* Reaps every child that has ended, ours or inherited. */
 void proc_reap(struct init *init);
 int proc_signal(struct init *init, const struct msg *msg, struct cay_error *err);
+
+/* hosts.c: before the first process. */
+void init_name_host(struct init *init);
 
 /* spawn.c: the parent's side of a start. 0: it is under way and will be answered;
  * -1: answer err. */

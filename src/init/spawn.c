@@ -142,10 +142,12 @@ fail:
 
 int spawn_command(struct init *init, const struct msg *msg, struct cay_error *err)
 {
+    init_name_host(init);
     return spawn(init, PROC_COMMAND, msg, msg->flags & MSG_F_PTY ? 0 : 3, err);
 }
 
 int spawn_worker(struct init *init, const struct msg *msg, struct cay_error *err)
 {
+    init_name_host(init);
     return spawn(init, PROC_WORKER, msg, 1, err);
 }

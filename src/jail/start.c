@@ -344,6 +344,10 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
         return cay_fail(
             err, CAY_E_UNSUPPORTED,
             "this host does not let us make user namespaces; 'cay doctor' says what to change");
+    if (errno == EINVAL && plan->privileged)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "root has no ids for sandboxes here, as this is a user namespace (another "
+                        "sandbox, a container); run cay as an ordinary user: su user -c 'cay ...'");
     return cay_fail_errno(err, errno, "cannot make namespaces");
 }
 

@@ -26,13 +26,13 @@ int config_load(const struct cay *cay, struct config *out, struct cay_error *err
     autofree char *text = NULL;
     struct config config = {0};
     autofd int fd = open(cay->config_path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    if (fd < 0 && !cay->config_named && (errno == ENOENT || errno == ENOTDIR)) {
         *out = config;
         return 0;
     }
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
-        return cay_fail_errno(err, errno, "cannot read %s", cay->config_path);
+        return cay_fail_errno(err, errno, "cannot read the config file %s", cay->config_path);
     if (!S_ISREG(st.st_mode) || st.st_size > CAY_MAX_CONFIG)
         return cay_fail(err, CAY_E_INVALID, "%s is no file, or larger than %u bytes",
                         cay->config_path, CAY_MAX_CONFIG);

@@ -100,6 +100,8 @@ int cay_open(const struct cay_options *options, struct cay **out, struct cay_err
         return cay_fail(err, CAY_E_NO_SPACE, "out of memory");
     cay->run = cay->sandboxes = -1;
     cay->privileged = home_privileged();
+    const char *named = getenv(config_place.variable);
+    cay->config_named = options->config || (named && *named);
     if (find_place(&state_place, options->state_dir, cay->privileged, cay->state_path,
                    sizeof(cay->state_path), err) < 0 ||
         find_place(&run_place, options->run_dir, cay->privileged, cay->run_path,

@@ -24,6 +24,7 @@
 
 struct cay {
     char state_path[CAY_MAX_PATH / 2], run_path[CAY_MAX_PATH / 2], config_path[CAY_MAX_PATH / 2];
+    bool config_named;  /* by the caller or $CAY_CONFIG: then it has to be there */
     int run, sandboxes; /* directories */
     bool privileged;    /* root on this host */
     bool looks;         /* only looks, quickly: the dead count as kept until another sweeps them */

@@ -74,6 +74,18 @@ static const struct {
     {"var/lib/dpkg/info", 0755},
 };
 
+/* For interactive shells: who and where in the prompt, whatever the host's own files say, and the
+ * colours that people are used to. */
+#define BASHRC                                                         \
+    "[ -f /etc/bash.bashrc ] && . /etc/bash.bashrc\n"                  \
+    "[ -z \"$PS1\" ] && return\n"                                      \
+    "PS1='\\u@\\h:\\w\\$ '\n"                                          \
+    "HISTCONTROL=ignoreboth\n"                                         \
+    "if [ \"${TERM:-dumb}\" != dumb ] && [ -z \"$NO_COLOR\" ]; then\n" \
+    "    alias ls='ls --color=auto' grep='grep --color=auto'\n"        \
+    "fi\n"                                                             \
+    "alias ll='ls -l' la='ls -A'\n"
+
 static const struct {
     const char *path, *text;
 } files[] = {
@@ -106,10 +118,12 @@ static const struct {
     {"etc/mtab", NULL}, /* a link, see below */
     {"etc/shells", "/bin/sh\n/bin/bash\n/usr/bin/bash\n/bin/dash\n"},
     {"etc/machine-id", ""},
+    /* What pip installs goes into the sandbox, which is thrown away, and not into the host. */
+    {"etc/pip.conf", "[global]\nbreak-system-packages = true\nroot-user-action = ignore\n"},
     {"etc/environment", "PATH=\"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\n"},
-    {"root/.bashrc", "[ -f /etc/bash.bashrc ] && . /etc/bash.bashrc\n"},
+    {"root/.bashrc", BASHRC},
     {"root/.profile", "[ -n \"$BASH\" ] && [ -f ~/.bashrc ] && . ~/.bashrc\n"},
-    {"home/user/.bashrc", "[ -f /etc/bash.bashrc ] && . /etc/bash.bashrc\n"},
+    {"home/user/.bashrc", BASHRC},
     {"home/user/.profile", "[ -n \"$BASH\" ] && [ -f ~/.bashrc ] && . ~/.bashrc\n"},
 };
 

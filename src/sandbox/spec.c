@@ -75,34 +75,45 @@ static void wire_table(struct wire_field out[CAY_COUNT(fields)])
 
 /* ---- checks and defaults --------------------------------------------------------------------- */
 
-static int check_range(const char *name, uint64_t value, uint64_t low, uint64_t high,
-                       struct cay_error *err)
+/* As people write it: 4194304 bytes are 4M. `units` is "" for what has none. */
+static const char *in_units(uint64_t value, const char *units, char out[static 32])
 {
+    for (; units[0] && units[1] && value && value % 1024 == 0; units++)
+        value /= 1024;
+    snprintf(out, 32, "%llu%.1s", (unsigned long long)value, *units == 'B' ? "" : units);
+    return out;
+}
+
+static int check_range(const char *name, const char *units, uint64_t value, uint64_t low,
+                       uint64_t high, struct cay_error *err)
+{
+    char a[32], b[32], c[32];
     if (value >= low && value <= high)
         return 0;
-    return cay_fail(err, CAY_E_INVALID, "%s of %llu is out of range: %llu to %llu", name,
-                    (unsigned long long)value, (unsigned long long)low, (unsigned long long)high);
+    return cay_fail(err, CAY_E_INVALID, "%s of %s is out of range: %s to %s", name,
+                    in_units(value, units, a), in_units(low, units, b), in_units(high, units, c));
 }
 
 static int check_numbers(const struct stored *s, struct cay_error *err)
 {
     const struct {
-        const char *name;
+        const char *name, *units;
         uint64_t value, low, high;
     } ranges[] = {
-        {"memory", s->memory, 4 * MIB, 1ULL << 50},
-        {"cpus (in thousandths)", s->cpus, 0, 1000000},
-        {"pids", s->pids, 4, 4194304},
-        {"disk", s->disk, MIB, 1ULL << 50},
-        {"inodes", s->inodes, 64, 1ULL << 40},
-        {"fds", s->fds, 16, 1048576},
-        {"output", s->output, 4096, 1ULL << 40},
-        {"profile", s->profile, CAY_PROFILE_DEFAULT, CAY_PROFILE_NESTED},
-        {"ttl (in ms)", s->ttl_ms, 0, 1ULL << 42},
-        {"idle (in ms)", s->idle_ms, 0, 1ULL << 42},
+        {"memory", "BKMGT", s->memory, 4 * MIB, 1ULL << 50},
+        {"cpus (in thousandths)", "", s->cpus, 0, 1000000},
+        {"pids", "", s->pids, 4, 4194304},
+        {"disk", "BKMGT", s->disk, MIB, 1ULL << 50},
+        {"inodes", "", s->inodes, 64, 1ULL << 40},
+        {"fds", "", s->fds, 16, 1048576},
+        {"output", "BKMGT", s->output, 4096, 1ULL << 40},
+        {"profile", "", s->profile, CAY_PROFILE_DEFAULT, CAY_PROFILE_NESTED},
+        {"ttl (in ms)", "", s->ttl_ms, 0, 1ULL << 42},
+        {"idle (in ms)", "", s->idle_ms, 0, 1ULL << 42},
     };
     for (size_t i = 0; i < CAY_COUNT(ranges); i++)
-        if (check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, err) < 0)
+        if (check_range(ranges[i].name, ranges[i].units, ranges[i].value, ranges[i].low,
+                        ranges[i].high, err) < 0)
             return -1;
     return 0;
 }

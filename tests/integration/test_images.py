@@ -5,10 +5,12 @@ import os
 import pathlib
 import shutil
 import tempfile
+import zipfile
 
 import pytest
 
 from integration.support import refused
+from lib.engine import PROG
 
 BUSYBOX = "/bin/busybox"
 
@@ -203,3 +205,54 @@ def test_unknown_images(cay):
     refused(cay.run("create", "--image", "dir:/etc/passwd"), "/etc/passwd")
     refused(cay.run("create", "--image", "dir:relative"), "relative")
     refused(cay.run("create", "--image", ""), "image")
+
+
+# ---- the host image is at home in itself -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("profile", ["default", "strict", "nested"])
+def test_the_own_host_name_resolves(cay, profile):
+    script = "import socket; print(socket.gethostname(), socket.gethostbyname(socket.gethostname()))"
+    done = cay.run("run", "--name", f"me-{profile}", "--profile", profile, "--", "python3", "-c", script)
+    assert done.stdout == f"me-{profile} 127.0.1.1\n", done
+    done = cay.run("run", "-u", "user", "--name", "me", "--", "getent", "hosts", "me")
+    assert done.stdout.split() == ["127.0.1.1", "me"]
+
+
+def test_the_host_name_is_written_once_and_not_through_mounts(cay, make, tmp_path):
+    box = make("--name", "once")
+    for _ in range(3):
+        assert cay.sh(box, "grep -c once /etc/hosts").stdout == "1\n"
+    assert cay.run("fs", "cat", box, "/etc/hosts").stdout.endswith("127.0.1.1 once\n")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "hosts").write_text("10.0.0.1 mine\n")
+    box = make("-v", f"{tmp_path}/etc:/etc", "--name", "twice")
+    assert cay.run("fs", "cat", box, "/etc/hosts").stdout == "10.0.0.1 mine\n"
+    assert (tmp_path / "etc" / "hosts").read_text() == "10.0.0.1 mine\n"
+
+
+@pytest.mark.parametrize("user,place", [("root", "/usr/local/"), ("user", "/home/user/.local/")])
+def test_pip_installs_without_a_complaint(cay, tmp_path, user, place):
+    parts = {"hi.py": "x = 42\n", "hi-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: hi\nVersion: 1.0\n",
+             "hi-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+             "hi-1.0.dist-info/RECORD": ""}
+    with zipfile.ZipFile(tmp_path / "hi-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in parts.items():
+            wheel.writestr(name, text)
+    tmp_path.chmod(0o755)
+    script = "pip install -q --no-index --find-links /w hi && python3 -c 'import hi; print(hi.x, hi.__file__)'"
+    done = cay.run("run", "-u", user, "-v", f"{tmp_path}:/w:ro", "-c", script)
+    assert done.stdout.startswith(f"42 {place}") and done.stderr == "", done
+
+
+def test_the_prompt_names_user_host_and_place(cay):
+    done = cay.run("run", "--name", "prompt", "-i", "-t", "--", "bash", input="exit\n")
+    assert "root@prompt:" in done.stdout, done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root inside has no ids then either")
+def test_cay_inside_of_nested(cay, make):
+    """Root there is told what to do; what it is told works."""
+    box = make("--profile", "nested", "-v", f"{PROG}:/prog:ro")
+    run = "CAY_LIBEXEC_DIR=/prog CAY_STATE_DIR=/tmp/$(id -u)/s CAY_RUN_DIR=/tmp/$(id -u)/r /prog/cay run -- id -u"
+    refused(cay.sh(box, run), "ordinary user", "su user -c")
+    assert cay.sh(box, f"su user -c '{run}'").stdout == "0\n"

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -14,7 +15,7 @@ import time
 
 import pytest
 
-from integration.support import background, until
+from integration.support import background, refused, until
 
 
 class Terminal:
@@ -180,6 +181,56 @@ def test_attach_to_a_terminal(cay, box, terminal):
     t.send(b"word\r")
     t.expect(b"got word\r\n")
     assert t.wait() == 6
+
+
+@pytest.mark.parametrize("keys,sent", [(None, b"\x10\x11"), ("ctrl-a,d", b"\x01d"), ("ctrl-]", b"\x1d")])
+def test_keys_that_leave_it_running(cay, box, terminal, keys, sent):
+    options = ["--detach-keys", keys] if keys else []
+    t = terminal("exec", "-it", *options, box, "-c", "stty -echo; echo up; while read x; do echo got $x; done")
+    t.expect(b"up\r\n")
+    t.send(b"one\r")
+    t.expect(b"got one\r\n")
+    t.send(b"tw" + sent[:1])  # the first of them may be an ordinary key
+    if len(sent) > 1:
+        t.send(b"o\r")
+        t.expect(b"got tw" + sent[:1] + b"o\r\n")
+        t.send(sent[:1])
+        t.send(sent[1:])
+    words = t.expect(b"returns to it\r\n").decode()
+    assert t.wait() == 0
+    number = re.search(rf"left process (\d+) of sandbox '{box}' running; 'cay attach -it {box} \1'", words)[1]
+    back = terminal("attach", "-it", *options, box, number)
+    back.send(b"\rthree\r")
+    back.expect(b"got three\r\n")
+    back.send(sent)
+    back.expect(b"returns to it")
+    assert back.wait() == 0
+    cay.run("signal", box, number, "KILL", check=True)
+
+
+def test_keys_that_leave_a_shell(cay, box, terminal):
+    t = terminal("shell", box)
+    t.expect(b"# ")
+    t.send(b"\x10\x11")
+    number = re.search(rb"left process (\d+)", t.expect(b"returns to it"))[1].decode()
+    assert t.wait() == 0
+    assert [p["running"] for p in cay.json("procs", "--json", box) if str(p["pid"]) == number] == [True]
+    cay.run("signal", box, number, "KILL", check=True)
+
+
+def test_without_keys_all_are_passed_on(cay, box, terminal):
+    for argv in (("exec", "-it", "--detach-keys", "none", box), ("run", "-it")):
+        t = terminal(*argv, "-c", "stty raw -echo; echo up; head -c 2 | od -An -tx1; stty sane")
+        t.expect(b"up")
+        t.send(b"\x10\x11")
+        t.expect(b"10 11")
+        assert t.wait() == 0
+
+
+def test_wrong_keys(cay, box):
+    refused(cay.run("exec", "-it", "--detach-keys", "ctrl-pp", box, "true"), "ctrl-pp", "ctrl-a")
+    refused(cay.run("exec", "-it", "--detach-keys", ",", box, "true"), "','")
+    refused(cay.run("exec", "--detach-keys", "ctrl-p", box, "true"), "-i and -t")
 
 
 def test_timeout_with_a_terminal(cay, box):

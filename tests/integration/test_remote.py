@@ -409,6 +409,18 @@ def test_exec_with_a_terminal(both, box):
     assert terminal.end() == 0
 
 
+def test_keys_that_leave_it_running(both, box):
+    terminal = Terminal(both, "exec", "-it", box, "-c", "echo up; read x; echo got $x; read x")
+    terminal.expect("up\r\n")
+    terminal.type("word\n")
+    terminal.expect("got word\r\n")
+    terminal.type("\x10\x11")
+    terminal.expect("returns to it")
+    assert terminal.end() == 0
+    [left] = [p for p in json.loads(both.remote("procs", "--json", box).stdout) if p["running"]]
+    both.remote("signal", box, left["pid"], "KILL", check=True)
+
+
 # ---- sandboxes
 
 
@@ -488,7 +500,7 @@ def test_stats(both, box):
     both.same("stats", "--json", box, scrub=still)
     both.same("stats", "--json", scrub=still)
     header = both.remote("stats", box, check=True).stdout.splitlines()[0]
-    assert header.split() == "ID CPU MEMORY PEAK PIDS DISK READ/WRITE OOM".split()
+    assert header.split() == "ID CPU% CPU MEMORY MEM% PEAK PIDS DISK READ/WRITE OOM".split()
 
 
 def test_life(both):

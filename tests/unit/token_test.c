@@ -432,7 +432,7 @@ TEST(bad_commands)
         int status;
         const char *part;
     } rows[] = {
-        {"", 2, "usage"},
+        {"", 2, "Usage"},
         {"make x", 2, "unknown command"},
         {"add", 2, "NAME is missing"},
         {"add a b", 2, "too many"},
