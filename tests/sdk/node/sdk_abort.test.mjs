@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
-import { NotFound } from "cay";
+import { NotFound } from "cay-sandbox";
 import { decode, encode, runs, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared();
@@ -117,7 +117,7 @@ test("exec: without a reason it is the signal's own AbortError, a timeout's Time
 test("exec: a program that is killed takes its command with it", async () => {
   const { box } = context;
   const command = "setsid sleep 8889 & sleep 8889";
-  const program = `import { Cay } from "cay"; await new Cay().attach("${box.id}").exec("${command}")`;
+  const program = `import { Cay } from "cay-sandbox"; await new Cay().attach("${box.id}").exec("${command}")`;
   const child = spawn(process.execPath, ["--input-type=module", "-e", program], { cwd: import.meta.dirname });
   await until(() => runs(box, "sleep 8889"));
   child.kill("SIGKILL");
