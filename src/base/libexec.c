@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The directory of the running executable, without a slash at its end; "" if /proc cannot say. */
+/* The directory of the running executable; without /proc, one that is surely not the caller's. */
 static void own_directory(char *path, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", path, size - 1);
@@ -16,6 +16,8 @@ static void own_directory(char *path, size_t size)
     char *slash = strrchr(path, '/');
     if (slash)
         *slash = '\0';
+    else
+        snprintf(path, size, "/usr/local/bin");
 }
 
 void libexec_path(char *path, size_t size, const char *program)
