@@ -4,7 +4,7 @@
 # install.sh [--prefix DIR]            installs cay below DIR (/usr/local)
 # install.sh --remove [--prefix DIR]   removes it; configuration stays
 #
-# /etc/cay/cay.conf is written when root installs it and there is none.
+# With /usr/local, which is for root, /etc/cay/cay.conf is written if there is none.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 prefix=/usr/local remove=
@@ -35,7 +35,7 @@ for file in $files; do
     cp "$file" "$prefix/$file.new"
     mv "$prefix/$file.new" "$prefix/$file"
 done
-if [ "$(id -u)" = 0 ] && [ ! -e /etc/cay/cay.conf ]; then
+if [ "$prefix" = /usr/local ] && [ ! -e /etc/cay/cay.conf ]; then
     mkdir -p /etc/cay
     cp etc/cay.conf /etc/cay/cay.conf
 fi
