@@ -26,7 +26,7 @@ QUIET := $(shell $(NINJA) --help 2>&1 | grep -q -- --quiet && echo "$(QUIET)")
 # Meson's own words are shown only when it fails.
 build = @$(NINJA) -C $(1) build.ninja > $(1).log 2>&1 || { cat $(1).log; exit 1; }; $(NINJA) -C $(1) -k 0 $(QUIET)
 
-.PHONY: all programs library asan sanitized sources sdk deb tarball install uninstall check test unit fuzz bench soak format clean help FORCE
+.PHONY: all programs library asan sanitized sources sdk deb tarball install uninstall check test unit fuzz bench soak foreign format clean help FORCE
 
 all: programs library ## build the programs and the library
 
@@ -143,6 +143,13 @@ soak: all ## crash rounds, and whole suites in an emulated machine with pure cgr
 	@CAY_OOM_ROUNDS=10 python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_oom.py -k nine
 	@CAY_TEST_STREAM=1G python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_streams.py
 	@tests/soak/qemu/run --long
+
+foreign: programs ## packages of the other architecture, and its programs in an emulated machine; fetches 800 MB
+	@[ "$$(id -u)" = 0 ] || { echo "make foreign needs root" >&2; exit 1; }
+	@arch=$$(case $$(uname -m) in x86_64) echo arm64 ;; *) echo amd64 ;; esac); \
+	case $$arch in arm64) set -- qemu-system-aarch64 qemu-system-arm ;; *) set -- qemu-system-x86_64 qemu-system-x86 ;; esac; \
+	command -v $$1 > /dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$2 && \
+	tools/package deb $$arch && tools/package tarball $$arch && tests/soak/qemu/run --arch $$arch
 
 format: ## clang-format in place
 	@clang-format -i $$(find src include tests examples tools bench -name '*.[ch]')
