@@ -3,6 +3,7 @@
 # A thin front for meson. `make help` lists the targets.
 PREFIX ?= /usr/local
 DESTDIR ?=
+ARCH ?=
 MESON ?= meson
 NINJA ?= ninja
 V ?= 0
@@ -25,7 +26,7 @@ QUIET := $(shell $(NINJA) --help 2>&1 | grep -q -- --quiet && echo "$(QUIET)")
 # Meson's own words are shown only when it fails.
 build = @$(NINJA) -C $(1) build.ninja > $(1).log 2>&1 || { cat $(1).log; exit 1; }; $(NINJA) -C $(1) -k 0 $(QUIET)
 
-.PHONY: all programs library asan sanitized sources sdk install uninstall check test unit fuzz bench soak format clean help FORCE
+.PHONY: all programs library asan sanitized sources sdk deb tarball install uninstall check test unit fuzz bench soak foreign format clean help FORCE
 
 all: programs library ## build the programs and the library
 
@@ -52,15 +53,9 @@ build/packages: FORCE
 
 # musl is another platform as far as meson is concerned; without it the programs are static with the
 # system's C library, larger and slower to start.
-build/musl.cross: Makefile
+build/musl.cross: tools/cross-file
 	@mkdir -p build
-	@multiarch=$$(cc -print-multiarch 2>/dev/null); { \
-	echo "[binaries]"; echo "c = '$(MUSL_CC)'"; echo "ar = 'ar'"; echo "strip = 'strip'"; \
-	echo "[built-in options]"; \
-	echo "c_args = ['-idirafter', '/usr/include', '-idirafter', '/usr/include/$$multiarch']"; \
-	echo "[properties]"; echo "needs_exe_wrapper = false"; \
-	echo "[host_machine]"; echo "system = 'linux'"; \
-	echo "cpu_family = '$$(uname -m)'"; echo "cpu = '$$(uname -m)'"; echo "endian = 'little'"; } > $@
+	@tools/cross-file musl > $@
 
 $(PROG)/build.ninja: build/prefix build/packages $(if $(MUSL_CC),build/musl.cross)
 	@$(if $(MUSL_CC),,echo "musl-gcc is missing (package musl-tools): the programs will start slower" >&2)
@@ -111,6 +106,12 @@ sanitized: sources $(SANE)/build.ninja ## programs with ASan and UBSan; then: CA
 sdk: ## the packages of the SDKs, to build/sdk: a wheel and an npm archive
 	@tools/make-sdk
 
+deb: programs ## Debian packages, to build/dist; ARCH=arm64 (or amd64): for another machine
+	@tools/package deb $(ARCH)
+
+tarball: programs ## the static programs with an install script, to build/dist; ARCH as above
+	@tools/package tarball $(ARCH)
+
 install: all ## install below PREFIX (/usr/local)
 	@tools/install '$(PREFIX)' '$(DESTDIR)'
 
@@ -142,6 +143,13 @@ soak: all ## crash rounds, and whole suites in an emulated machine with pure cgr
 	@CAY_OOM_ROUNDS=10 python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_oom.py -k nine
 	@CAY_TEST_STREAM=1G python3 -B -m pytest -q -c tests/pytest.ini --rootdir tests tests/integration/test_streams.py
 	@tests/soak/qemu/run --long
+
+foreign: programs ## packages of the other architecture, and its programs in an emulated machine; fetches 800 MB
+	@[ "$$(id -u)" = 0 ] || { echo "make foreign needs root" >&2; exit 1; }
+	@arch=$$(case $$(uname -m) in x86_64) echo arm64 ;; *) echo amd64 ;; esac); \
+	case $$arch in arm64) set -- qemu-system-aarch64 qemu-system-arm ;; *) set -- qemu-system-x86_64 qemu-system-x86 ;; esac; \
+	command -v $$1 > /dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$2 && \
+	tools/package deb $$arch && tools/package tarball $$arch && tests/soak/qemu/run --arch $$arch
 
 format: ## clang-format in place
 	@clang-format -i $$(find src include tests examples tools bench -name '*.[ch]')

@@ -18,7 +18,7 @@ NEEDED = "bench: the SDKs are not measured: ./quickstart test prepares what they
 def clients():
     """The argv of each SDK's program, for those that are prepared here."""
     python = os.path.join(TOP, "build", "sdk-venv", "bin", "python")
-    package = os.path.join(TOP, "build", "sdk-node", "node_modules", "cay", "dist", "index.js")
+    package = os.path.join(TOP, "build", "sdk-node", "node_modules", "cay-sandbox", "dist", "index.js")
     node, here = shutil.which("node"), os.path.join(TOP, "bench", "sdk")
     found = []
     if os.path.exists(python):

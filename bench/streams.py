@@ -31,7 +31,7 @@ def sdk(script, cayd):
         python = os.path.join(TOP, "build", "sdk-venv", "bin", "python")
         argv = ["env", f"PYTHONPATH={TOP}/sdk/python/src", python, "-B", here] if os.path.exists(python) else None
     else:
-        package = os.path.join(TOP, "build", "sdk-node", "node_modules", "cay", "dist", "index.js")
+        package = os.path.join(TOP, "build", "sdk-node", "node_modules", "cay-sandbox", "dist", "index.js")
         node = shutil.which("node")
         argv = ["env", f"CAY_BENCH_SDK={package}", node, here] if node and os.path.exists(package) else None
     return argv and [*argv, f"unix:{cayd.sock}", BOX]

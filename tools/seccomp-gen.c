@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seccomp-gen PROFILE OUTPUT: writes the BPF program of one profile, or that of the keeper itself,
- * an array of struct sock_filter for the machine that this runs on. Run by the build; the keeper
- * embeds the result, and sandboxes only load it.
+ * seccomp-gen ARCH PROFILE OUTPUT: writes the BPF program of one profile, or of the keeper itself,
+ * an array of struct sock_filter for machines of ARCH (x86_64 or aarch64), which need not be the
+ * one that this runs on. Run by the build; the keeper embeds the result, and sandboxes only load
+ * it.
  *
  * libseccomp knows the numbers. The program itself is made here, because its rules cannot say "and
  * any other protocol gets this error", and because calls with the same answer are mostly
@@ -24,17 +25,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#define NATIVE AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE AUDIT_ARCH_AARCH64
-#else
-#error "the call numbers and flags were checked for x86_64 and aarch64 only"
-#endif
-
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX_CALLS 1024
 #define ABSENT (-1000000)
+
+/* The architectures whose call numbers and flags were checked. */
+static const struct arch {
+    const char *name;
+    uint32_t audit;  /* the kernel's name for it */
+    uint32_t number; /* libseccomp's */
+} archs[] = {
+    {"x86_64", AUDIT_ARCH_X86_64, SCMP_ARCH_X86_64},
+    {"aarch64", AUDIT_ARCH_AARCH64, SCMP_ARCH_AARCH64},
+};
 
 /* One number, while the table is read; then one range of numbers with the same leaf. */
 struct call {
@@ -76,6 +79,7 @@ struct range {
 };
 
 struct program {
+    const struct arch *arch;
     struct sock_filter code[BPF_MAXINSNS];
     size_t size;
 };
@@ -89,10 +93,10 @@ static void emit(struct program *p, uint16_t code, uint32_t k, uint8_t jt, uint8
     p->code[p->size++] = (struct sock_filter){.code = code, .jt = jt, .jf = jf, .k = k};
 }
 
-/* ABSENT if this architecture has no such call; a name that nobody knows is a typing error. */
-static int number_of(const char *name)
+/* ABSENT if the architecture has no such call; a name that nobody knows is a typing error. */
+static int number_of(const struct arch *arch, const char *name)
 {
-    int number = seccomp_syscall_resolve_name(name);
+    int number = seccomp_syscall_resolve_name_arch(arch->number, name);
     if (number >= 0)
         return number;
     for (size_t i = 0; i < COUNT(new_calls); i++)
@@ -105,12 +109,13 @@ static int number_of(const char *name)
     return ABSENT;
 }
 
-static void read_set(struct call *calls, const char *names, uint32_t action, uint32_t unknown)
+static void read_set(const struct arch *arch, struct call *calls, const char *names,
+                     uint32_t action, uint32_t unknown)
 {
     char name[64];
     int used;
     for (; sscanf(names, "%63s%n", name, &used) == 1; names += used) {
-        int number = number_of(name);
+        int number = number_of(arch, name);
         if (number == ABSENT)
             continue;
         if (number >= MAX_CALLS || calls[number].action != unknown) {
@@ -122,15 +127,15 @@ static void read_set(struct call *calls, const char *names, uint32_t action, uin
     }
 }
 
-static void read_tables(struct call *calls, const struct source *source)
+static void read_tables(const struct arch *arch, struct call *calls, const struct source *source)
 {
     for (size_t i = 0; i < MAX_CALLS; i++)
         calls[i] = (struct call){.action = source->unknown};
     for (size_t i = 0; i < source->n_sets; i++)
-        read_set(calls, source->sets[i].names, source->sets[i].action[source->column],
+        read_set(arch, calls, source->sets[i].names, source->sets[i].action[source->column],
                  source->unknown);
     for (size_t i = 0; i < source->n_checks; i++) {
-        int number = number_of(source->checks[i].name);
+        int number = number_of(arch, source->checks[i].name);
         if (number != ABSENT)
             calls[number].checked = number + 1;
     }
@@ -173,7 +178,7 @@ static void emit_leaf(struct program *p, const struct call *call, const struct s
 {
     const struct check *rows = source->checks;
     for (size_t i = 0; call->checked && i < source->n_checks; i++)
-        if (number_of(rows[i].name) == call->checked - 1)
+        if (number_of(p->arch, rows[i].name) == call->checked - 1)
             emit_check(p, &rows[i], rows[i].action[source->column]);
     emit(p, BPF_RET | BPF_K, call->action, 0, 0);
 }
@@ -198,35 +203,45 @@ static void make_program(struct program *p, const struct source *source)
 {
     static struct call calls[MAX_CALLS];
     static struct range ranges[MAX_CALLS];
-    read_tables(calls, source);
+    read_tables(p->arch, calls, source);
     emit(p, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, NATIVE, 1, 0);
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, p->arch->audit, 1, 0);
     emit(p, BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
     emit(p, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
     emit_tree(p, ranges, find_ranges(calls, ranges), source);
 }
 
+static int index_of(const char *word, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(word, names[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
 int main(int argc, char **argv)
 {
     static struct program program;
-    if (argc != 3) {
-        fprintf(stderr, "usage: seccomp-gen strict|default|nested|keeper|budget OUTPUT\n");
+    const char *arch_names[COUNT(archs)], *source_names[COUNT(sources)];
+    for (size_t i = 0; i < COUNT(archs); i++)
+        arch_names[i] = archs[i].name;
+    for (size_t i = 0; i < COUNT(sources); i++)
+        source_names[i] = sources[i].name;
+    int arch = argc == 4 ? index_of(argv[1], arch_names, COUNT(archs)) : -1;
+    int source = argc == 4 ? index_of(argv[2], source_names, COUNT(sources)) : -1;
+    if (arch < 0 || source < 0) {
+        fprintf(stderr, "usage: seccomp-gen x86_64|aarch64 "
+                        "strict|default|nested|keeper|budget OUTPUT\n");
         return 1;
     }
-    for (size_t i = 0; i < COUNT(sources); i++) {
-        if (strcmp(argv[1], sources[i].name) != 0)
-            continue;
-        make_program(&program, &sources[i]);
-        FILE *out = fopen(argv[2], "wbe");
-        if (!out ||
-            fwrite(program.code, sizeof(program.code[0]), program.size, out) != program.size ||
-            fclose(out) != 0) {
-            perror(argv[2]);
-            return 1;
-        }
-        printf("%s: %zu instructions of at most %d\n", argv[1], program.size, BPF_MAXINSNS);
-        return 0;
+    program.arch = &archs[arch];
+    make_program(&program, &sources[source]);
+    FILE *out = fopen(argv[3], "wbe");
+    if (!out || fwrite(program.code, sizeof(program.code[0]), program.size, out) != program.size ||
+        fclose(out) != 0) {
+        perror(argv[3]);
+        return 1;
     }
-    fprintf(stderr, "seccomp-gen: no profile named %s\n", argv[1]);
-    return 1;
+    printf("%s: %zu instructions of at most %d\n", argv[2], program.size, BPF_MAXINSNS);
+    return 0;
 }

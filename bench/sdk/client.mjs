@@ -2,7 +2,7 @@
 // The TypeScript half of bench/sdk.py: get and exec, in turn.
 //
 //     client.mjs HOST SANDBOX ROUNDS      prints "label<TAB>ok<TAB>nanoseconds,..." lines
-const { Cay } = await import(process.env.CAY_BENCH_SDK ?? "cay");
+const { Cay } = await import(process.env.CAY_BENCH_SDK ?? "cay-sandbox");
 const [host, name, rounds] = [process.argv[2], process.argv[3], Number(process.argv[4])];
 const WARMUP = 50;
 

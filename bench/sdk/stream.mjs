@@ -2,7 +2,7 @@
 // The TypeScript half of bench/streams.py: SIZE bytes out of, or into, a process, as a program with the SDK sees them.
 //
 //     stream.mjs HOST SANDBOX out|in SIZE      exit code 0 when all of them went through
-const { Cay } = await import(process.env.CAY_BENCH_SDK ?? "cay");
+const { Cay } = await import(process.env.CAY_BENCH_SDK ?? "cay-sandbox");
 const [host, name, way, size] = [process.argv[2], process.argv[3], process.argv[4], Number(process.argv[5])];
 const PIECE = new Uint8Array(1 << 18);
 

@@ -2,11 +2,11 @@
 //
 // An agent of the AI SDK whose shell is a cay sandbox.
 //
-//     npm install ./build/sdk/cay-0.1.0.tgz ai zod
+//     npm install ./build/sdk/cay-sandbox-0.1.0.tgz ai zod
 //     node agent.mjs
 import { ToolLoopAgent, tool } from "ai";
 import { MockLanguageModelV4 } from "ai/test";
-import { createCaySandbox } from "cay/ai-sdk";
+import { createCaySandbox } from "cay-sandbox/ai-sdk";
 import { z } from "zod";
 
 const shell = tool({

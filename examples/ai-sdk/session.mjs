@@ -2,9 +2,9 @@
 //
 // A session that is stopped and goes on later, in any process: the provider that HarnessAgent takes, used by hand.
 //
-//     npm install ./build/sdk/cay-0.1.0.tgz @ai-sdk/harness
+//     npm install ./build/sdk/cay-sandbox-0.1.0.tgz @ai-sdk/harness
 //     node session.mjs
-import { cayHarnessSandbox } from "cay/ai-sdk";
+import { cayHarnessSandbox } from "cay-sandbox/ai-sdk";
 
 const provider = cayHarnessSandbox({ memory: "512M" });
 const sessionId = `chat-${process.pid}`;

@@ -2,7 +2,7 @@
 //
 // A Strands agent that writes a program and runs it, in a sandbox of cay.
 import { Agent, Model } from "@strands-agents/sdk";
-import { CaySandbox } from "cay/strands";
+import { CaySandbox } from "cay-sandbox/strands";
 
 // Stands in for a real model, so that this program runs without one: it calls these tools, then says what came out.
 const steps = [

@@ -2,7 +2,7 @@
 //
 // A sandbox from start to end: a command, a file, an error.
 
-import { Cay, NotFound } from "cay";
+import { Cay, NotFound } from "cay-sandbox";
 
 const cay = new Cay(); // $CAY_HOST, else unix:/run/cay/cayd.sock
 

@@ -2,7 +2,7 @@
 //
 // A process that runs on: output as it comes, input, a deadline.
 
-import { Cay } from "cay";
+import { Cay } from "cay-sandbox";
 
 const cay = new Cay();
 

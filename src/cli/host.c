@@ -8,9 +8,9 @@
  */
 #include "cli/cli.h"
 
+#include "base/libexec.h"
 #include "base/limits.h"
 
-#include <stdio.h>
 #include <string.h>
 
 const struct cli_host_option cli_host_options[] = {
@@ -45,8 +45,7 @@ static int take_option(char **argv, struct cay_error *err)
 int cli_exec(struct cli *cli, const char *program, const char *what, char *const *argv)
 {
     char path[CAY_MAX_PATH];
-    const char *dir = getenv("CAY_LIBEXEC_DIR");
-    snprintf(path, sizeof(path), "%s/%s", dir && *dir ? dir : CAY_LIBEXEC_DIR, program);
+    libexec_path(path, sizeof(path), program);
     execv(path, argv);
     return cay_fail_errno(
         &cli->err, errno,

@@ -86,16 +86,19 @@ static int make_mounts_absolute(struct cli *cli)
 }
 
 /* As much as nobody can use is no error, but hardly what was meant. */
-static void note_memory(const struct cli *cli)
+static void note_excess(const struct cli *cli)
 {
     struct sysinfo here;
     char a[CLI_SHORT], b[CLI_SHORT];
-    if (CAY_REMOTE || sysinfo(&here) < 0)
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (CAY_REMOTE || cli->json || sysinfo(&here) < 0)
         return;
     uint64_t there = (uint64_t)here.totalram * here.mem_unit;
-    if (cli->spec.memory > there && !cli->json)
+    if (cli->spec.memory > there)
         cli_note("--memory %s is more than the %s that this machine has",
                  cli_size(cli->spec.memory, a), cli_size(there, b));
+    if (cpus > 0 && cli->spec.cpus > (uint64_t)cpus * 1000)
+        cli_note("--cpus is more than the %ld that this machine has", cpus);
 }
 
 static int finish_spec(struct cli *cli)
@@ -232,7 +235,7 @@ static int start(struct cli *cli, const struct cay_exec *exec, struct cay_proc *
         return cay_start(cli->sandbox, exec, proc, &cli->err);
     if (cay_create_start(cli->cay, &cli->spec, exec, &cli->sandbox, proc, &cli->err) < 0)
         return -1;
-    note_memory(cli);
+    note_excess(cli);
     return 0;
 }
 
@@ -240,7 +243,7 @@ static int create(struct cli *cli)
 {
     if (cay_create(cli->cay, &cli->spec, &cli->sandbox, &cli->err) < 0)
         return -1;
-    note_memory(cli);
+    note_excess(cli);
     return 0;
 }
 

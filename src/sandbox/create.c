@@ -415,17 +415,6 @@ static int claim_or_take(struct cay *cay, struct order *order, struct cay_sandbo
                     "what is left of an earlier sandbox '%s' cannot be removed yet", spec->spec.id);
 }
 
-/* More than there are would be no limit at all, which nobody means who gives one. */
-static int check_cpus(uint64_t thousandths, struct cay_error *err)
-{
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    if (n <= 0 || thousandths <= (uint64_t)n * 1000)
-        return 0;
-    return cay_fail(
-        err, CAY_E_INVALID, "cpus of %llu.%03llu is more than this host has: at most %ld",
-        (unsigned long long)(thousandths / 1000), (unsigned long long)(thousandths % 1000), n);
-}
-
 int create_check(struct cay *cay, const struct cay_spec *given, struct config *config,
                  struct spec *out, const char **image, int *dir, struct cay_error *err)
 {
@@ -438,7 +427,7 @@ int create_check(struct cay *cay, const struct cay_spec *given, struct config *c
         create_random(id);
         wanted.id = id;
     }
-    if (check_cpus(wanted.cpus, err) < 0 || spec_make(&wanted, out, err) < 0)
+    if (spec_make(&wanted, out, err) < 0)
         return -1;
     *image = config_image(config, out->spec.image);
     /* An alias is the operator's, and leads where he likes. */

@@ -4,13 +4,13 @@
  * by what to do.
  */
 #include "base/err.h"
+#include "base/libexec.h"
 #include "base/sock.h"
 #include "base/util.h"
 #include "sandbox/sandbox.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/wait.h>
 
 /* The descriptor that a keeper is born with: see src/keeper/main.c. */
@@ -68,10 +68,8 @@ static int fork_twice(const struct launch *launch)
 int launch_keeper(const char *id, int *creator, struct cay_error *err)
 {
     struct launch launch = {.argv = {"cay-keeper", (char *)id, NULL}};
-    const char *dir = getenv("CAY_LIBEXEC_DIR");
     int pair[2];
-    snprintf(launch.program, sizeof(launch.program), "%s/cay-keeper",
-             dir && *dir ? dir : CAY_LIBEXEC_DIR);
+    libexec_path(launch.program, sizeof(launch.program), "cay-keeper");
     if (access(launch.program, X_OK) < 0)
         return cay_fail_errno(
             err, errno, "cannot find the keeper %s (is cay installed? $CAY_LIBEXEC_DIR says where)",

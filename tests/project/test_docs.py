@@ -21,7 +21,7 @@ def test_example_configuration_gives_no_registry_name_to_the_host(cay, name):
 
 def test_make_targets_in_documents_exist():
     makefile = (ROOT / "Makefile").read_text()
-    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md", "docs/INSTALL.md"):
         path = ROOT / name
         if not path.exists():
             continue
@@ -30,9 +30,12 @@ def test_make_targets_in_documents_exist():
 
 
 @pytest.mark.parametrize("script", ["quickstart", "tools/install", "tools/unit", "tools/fuzz", "tools/make-archive", "tools/make-sdk", ".ci/run",
-                                    "tests/fresh/boot", "tests/soak/qemu/guest-init", "tests/soak/qemu/guest-smoke"])
+                                    "tests/fresh/boot", "tests/soak/qemu/guest-init", "tests/soak/qemu/guest-smoke",
+                                    "tests/soak/qemu/guest-daemon", "tools/cross-file", "tools/package",
+                                    "dist/tarball/install.sh", "dist/deb/cay.postinst", "dist/deb/cay.prerm",
+                                    "dist/deb/cay.postrm"])
 def test_scripts_parse(script):
-    shell = "bash" if script == "quickstart" else "sh"
+    shell = "bash" if script in ("quickstart", "tools/package") else "sh"
     subprocess.run([shell, "-n", ROOT / script], check=True)
 
 

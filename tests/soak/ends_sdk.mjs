@@ -3,7 +3,7 @@
 // ends_sdk.mjs HOST: a client of ends.py by the TypeScript SDK. A command in JSON on each line, its result likewise.
 
 import { createInterface } from "node:readline";
-import { Cay } from "cay";
+import { Cay } from "cay-sandbox";
 
 const cay = new Cay({ host: process.argv[2] });
 console.log(JSON.stringify(await cay.version()));

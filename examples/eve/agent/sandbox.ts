@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { cayProvider } from "cay/eve";
+import { cayProvider } from "cay-sandbox/eve";
 import { defineSandbox } from "eve/sandbox";
 import { defineSandboxProvider } from "eve/sandbox/provider";
 

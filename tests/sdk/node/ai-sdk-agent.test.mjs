@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk under the published AI SDK, unmodified: everything that takes `experimental_sandbox` is driven with the
+// cay-sandbox/ai-sdk under the published AI SDK, unmodified: everything that takes `experimental_sandbox` is driven with the
 // SDK's own mock model, and its tools run in a cay sandbox.
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -18,8 +18,8 @@ import {
   tool,
 } from "ai";
 import { MockLanguageModelV4, convertArrayToReadableStream } from "ai/test";
-import { Cay } from "cay";
-import { createCaySandbox, createSandboxSession } from "cay/ai-sdk";
+import { Cay } from "cay-sandbox";
+import { createCaySandbox, createSandboxSession } from "cay-sandbox/ai-sdk";
 import { z } from "zod";
 
 const cay = new Cay();

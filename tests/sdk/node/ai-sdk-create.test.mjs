@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk: createCaySandbox, a session with a sandbox of its own.
+// cay-sandbox/ai-sdk: createCaySandbox, a session with a sandbox of its own.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cay, Conflict, Invalid, NotFound } from "cay";
-import { createCaySandbox } from "cay/ai-sdk";
+import { Cay, Conflict, Invalid, NotFound } from "cay-sandbox";
+import { createCaySandbox } from "cay-sandbox/ai-sdk";
 
 const cay = new Cay();
 

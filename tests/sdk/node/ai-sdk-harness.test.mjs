@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk under the published @ai-sdk/harness, unmodified: HarnessAgent, its bootstrap, its session life and its
+// cay-sandbox/ai-sdk under the published @ai-sdk/harness, unmodified: HarnessAgent, its bootstrap, its session life and its
 // helpers over sandboxes of cay. The harness is one of the test's own: it runs each prompt as a command.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -16,8 +16,8 @@ import {
   writeSkills,
 } from "@ai-sdk/harness/utils";
 import { tool } from "ai";
-import { Cay, Conflict, NotFound } from "cay";
-import { cayHarnessSandbox, createCaySandbox } from "cay/ai-sdk";
+import { Cay, Conflict, NotFound } from "cay-sandbox";
+import { cayHarnessSandbox, createCaySandbox } from "cay-sandbox/ai-sdk";
 import { z } from "zod";
 
 const cay = new Cay();
@@ -198,7 +198,7 @@ test("HarnessAgent: stop() and resume in another process: the files are there", 
   const resumeFrom = await session.stop();
   const program = `
     import { HarnessAgent } from "@ai-sdk/harness/agent";
-    import { cayHarnessSandbox } from "cay/ai-sdk";
+    import { cayHarnessSandbox } from "cay-sandbox/ai-sdk";
     const [sessionId, resumeFrom] = [process.argv[1], JSON.parse(process.argv[2])];
     const doStart = async ({ sandboxSession, sessionWorkDir, resumeFrom }) => {
       console.log(resumeFrom.type, await sandboxSession.readTextFile({ path: sessionWorkDir + "/result.txt" }));

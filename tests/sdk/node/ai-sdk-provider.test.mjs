@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk: HarnessV1SandboxProvider and HarnessV1NetworkSandboxSession, line by line of their contract.
+// cay-sandbox/ai-sdk: HarnessV1SandboxProvider and HarnessV1NetworkSandboxSession, line by line of their contract.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -9,8 +9,8 @@ import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import { HarnessCapabilityUnsupportedError, HarnessSandboxAuthenticationError } from "@ai-sdk/harness";
 import { createCredentialRequestTransformation, generateSandboxCredentialPlaceholder } from "@ai-sdk/harness/utils";
-import { Cay, Conflict, Denied, Gone, Invalid, NotFound, Unauthorized, Unavailable, Unsupported } from "cay";
-import { cayHarnessSandbox, createSandboxSession } from "cay/ai-sdk";
+import { Cay, Conflict, Denied, Gone, Invalid, NotFound, Unauthorized, Unavailable, Unsupported } from "cay-sandbox";
+import { cayHarnessSandbox, createSandboxSession } from "cay-sandbox/ai-sdk";
 
 const cay = new Cay();
 const provider = cayHarnessSandbox({ client: cay, idle: 300 });
@@ -80,7 +80,7 @@ test("naming is deterministic, for session ids of any text: another process resu
     const first = await create({ sessionId: id });
     await first.writeTextFile({ path: "note.txt", content: "from the first process" });
     const program = `
-      import { cayHarnessSandbox } from "cay/ai-sdk";
+      import { cayHarnessSandbox } from "cay-sandbox/ai-sdk";
       const session = await cayHarnessSandbox().resumeSession({ sessionId: process.argv[1] });
       await session.run({ command: "echo seen >> note.txt" });
       console.log(session.id, session.defaultWorkingDirectory, await session.readTextFile({ path: "note.txt" }));`;
@@ -260,7 +260,7 @@ test("stop() in one process, resumeSession in another", async () => {
   await own.writeTextFile({ path: "note", content: "kept" });
   await own.stop();
   const program = `
-    import { cayHarnessSandbox } from "cay/ai-sdk";
+    import { cayHarnessSandbox } from "cay-sandbox/ai-sdk";
     const session = await cayHarnessSandbox().resumeSession({ sessionId: process.argv[1] });
     console.log(await session.readTextFile({ path: "note" }));
     await session.stop();`;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk: the members of Experimental_SandboxSession, one by one, as the AI SDK's types and reference state them.
+// cay-sandbox/ai-sdk: the members of Experimental_SandboxSession, one by one, as the AI SDK's types and reference state them.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { extractLines } from "@ai-sdk/provider-utils";
-import { Cay, Invalid, NotFound } from "cay";
-import { createCaySandbox, createSandboxSession } from "cay/ai-sdk";
+import { Cay, Invalid, NotFound } from "cay-sandbox";
+import { createCaySandbox, createSandboxSession } from "cay-sandbox/ai-sdk";
 
 const cay = new Cay();
 const text = (stream) => new Response(stream).text();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk: what it makes is assignable to the published types of `ai`, @ai-sdk/provider-utils and @ai-sdk/harness,
+// cay-sandbox/ai-sdk: what it makes is assignable to the published types of `ai`, @ai-sdk/provider-utils and @ai-sdk/harness,
 // and what it makes it from is checked. Compiled by tests/sdk/test_node.py, never run.
 import type { HarnessV1NetworkSandboxSession, HarnessV1SandboxProvider } from "@ai-sdk/harness";
 import { HarnessAgent, type HarnessAgentAdapter } from "@ai-sdk/harness/agent";
 import type { Experimental_SandboxProcess, Experimental_SandboxSession as UtilsSession } from "@ai-sdk/provider-utils";
 import { ToolLoopAgent, generateText, streamText, type Experimental_SandboxSession, type LanguageModel } from "ai";
-import { Cay, type Sandbox } from "cay";
+import { Cay, type Sandbox } from "cay-sandbox";
 import {
   cayHarnessSandbox,
   createCaySandbox,
@@ -14,7 +14,7 @@ import {
   type NetworkSandboxSession,
   type SandboxSession,
   type WritableSandboxProcess,
-} from "cay/ai-sdk";
+} from "cay-sandbox/ai-sdk";
 
 declare const box: Sandbox;
 declare const model: LanguageModel;

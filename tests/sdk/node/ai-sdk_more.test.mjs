@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/ai-sdk: edges of the session that its users run into: processes that end early, errors that are not "missing",
+// cay-sandbox/ai-sdk: edges of the session that its users run into: processes that end early, errors that are not "missing",
 // sessions in the words of the AI SDK's own sandboxes, and what a harness makes of a credential.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -13,9 +13,9 @@ import {
   resolveSandboxDefaultWorkingDirectory,
   resolveSandboxHomeDir,
 } from "@ai-sdk/harness/utils";
-import { Cay, Conflict, Invalid, NotFound, TooLarge } from "cay";
-import { cayHarnessSandbox, createCaySandbox, createSandboxSession } from "cay/ai-sdk";
-import { cayBackend } from "cay/eve";
+import { Cay, Conflict, Invalid, NotFound, TooLarge } from "cay-sandbox";
+import { cayHarnessSandbox, createCaySandbox, createSandboxSession } from "cay-sandbox/ai-sdk";
+import { cayBackend } from "cay-sandbox/eve";
 
 const cay = new Cay();
 const text = (stream) => new Response(stream).text();
@@ -149,7 +149,7 @@ test("a credential: the process holds a placeholder, the rule for the real one i
   }
 });
 
-test("a session of cay/eve is one for a harness, too: its directories are found, and a recipe is prepared in it", async () => {
+test("a session of cay-sandbox/eve is one for a harness, too: its directories are found, and a recipe is prepared in it", async () => {
   const runtimeContext = { appRoot: "/none" };
   const handle = await cayBackend().create({ templateKey: null, sessionKey: `harness-${process.pid}`, runtimeContext });
   try {

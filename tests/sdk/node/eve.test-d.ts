@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types only: what cay/eve makes fits the published types of eve, old and new, and of the AI SDK.
+// Types only: what cay-sandbox/eve makes fits the published types of eve, old and new, and of the AI SDK.
 import type { Experimental_SandboxSession } from "ai";
-import { cayBackend, cayProvider, type CayArtifact, type CayOpenOptions, type CaySession, type CayState } from "cay/eve";
+import { cayBackend, cayProvider, type CayArtifact, type CayOpenOptions, type CaySession, type CayState } from "cay-sandbox/eve";
 import { defineSandbox, type SandboxSession } from "eve/sandbox";
 import { defineSandboxProvider, type SandboxProviderHandle, type SandboxProviderImplementation } from "eve/sandbox/provider";
 import { defineSandbox as defineOldSandbox, type SandboxBackend, type SandboxSession as OldSession } from "eve-0.63/sandbox";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/eve: the plug-in point of eve until 0.63, `defineSandbox({ backend: cayBackend() })`, called as eve calls it.
+// cay-sandbox/eve: the plug-in point of eve until 0.63, `defineSandbox({ backend: cayBackend() })`, called as eve calls it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Gone, Invalid, NotFound, Unsupported } from "cay";
-import { cayBackend } from "cay/eve";
+import { Gone, Invalid, NotFound, Unsupported } from "cay-sandbox";
+import { cayBackend } from "cay-sandbox/eve";
 import { cay, countingProxy, directory, json, newHandle, removeLater, sandboxOf, sessionKey } from "./eve_support.mjs";
 import { runs, until } from "./sdk_support.mjs";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // node24
 //
-// cay/eve under parts of the newest published eve that it does not export: what eve does with a session between the
+// cay-sandbox/eve under parts of the newest published eve that it does not export: what eve does with a session between the
 // plug-in point and an author's tool, each part by itself; and an agent whose author does with its sandbox what can be
 // done. Agents that use eve's tools are in eve_run.test.mjs.
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import { dirname, join } from "node:path";
 import { before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { cayBackend, cayProvider } from "cay/eve";
+import { cayBackend, cayProvider } from "cay-sandbox/eve";
 import { bytes, cay, countingProxy, directory, newHandle, provider } from "./eve_support.mjs";
 import { removeLater, sandboxOf, sessionKey, startSession } from "./eve_support.mjs";
 import { runs, until } from "./sdk_support.mjs";
@@ -248,7 +248,7 @@ const APP = {
   "agent/instructions.md": "Call tools.\n",
   // The selector of the first access throws after it has opened a sandbox.
   "agent/sandbox.ts": `
-    import { cayProvider } from "cay/eve";
+    import { cayProvider } from "cay-sandbox/eve";
     import { defineSandbox } from "eve/sandbox";
     import { defineSandboxProvider } from "eve/sandbox/provider";
     export const environment = defineSandboxProvider(cayProvider).environment({ memory: "256M" });
@@ -351,7 +351,7 @@ async function project() {
     await writeFile(join(path, name), content);
   }
   await mkdir(join(path, "node_modules"));
-  for (const name of ["eve", "cay"]) await symlink(packageOf(name), join(path, "node_modules", name));
+  for (const name of ["eve", "cay-sandbox"]) await symlink(packageOf(name), join(path, "node_modules", name));
   return path;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/eve: the plug-in point of eve 0.64 and later, `defineSandboxProvider(cayProvider)`, called as eve calls it.
+// cay-sandbox/eve: the plug-in point of eve 0.64 and later, `defineSandboxProvider(cayProvider)`, called as eve calls it.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { cp } from "node:fs/promises";
@@ -8,8 +8,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { Gone, Invalid, NotFound, Unavailable, Unsupported } from "cay";
-import { cayProvider } from "cay/eve";
+import { Gone, Invalid, NotFound, Unavailable, Unsupported } from "cay-sandbox";
+import { cayProvider } from "cay-sandbox/eve";
 import { cay, countingProxy, directory, json } from "./eve_support.mjs";
 import { prepareContext, provider, removeLater, sessionContext, startSession } from "./eve_support.mjs";
 import { runs, until } from "./sdk_support.mjs";
@@ -24,11 +24,11 @@ test("the definition has a name, a state protocol version and environment(option
   for (const name of names) assert.equal(typeof provider()[name], "function", name);
 });
 
-test("cay/eve loads where no eve is installed: it imports nothing of it", async () => {
+test("cay-sandbox/eve loads where no eve is installed: it imports nothing of it", async () => {
   const cwd = await directory();
-  const installed = fileURLToPath(new URL(".", import.meta.resolve("cay/package.json")));
-  await cp(installed, join(cwd, "node_modules", "cay"), { recursive: true });
-  const script = 'import { cayBackend, cayProvider } from "cay/eve"; console.log(cayBackend().name, cayProvider.name)';
+  const installed = fileURLToPath(new URL(".", import.meta.resolve("cay-sandbox/package.json")));
+  await cp(installed, join(cwd, "node_modules", "cay-sandbox"), { recursive: true });
+  const script = 'import { cayBackend, cayProvider } from "cay-sandbox/eve"; console.log(cayBackend().name, cayProvider.name)';
   const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], { cwd });
   assert.equal(stdout, "cay cay\n");
 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // node24
 //
-// cay/eve under published versions of eve, as they come from the registry: the agent of eve-app, whose model is a
+// cay-sandbox/eve under published versions of eve, as they come from the registry: the agent of eve-app, whose model is a
 // script, works in a sandbox of cay. No network is needed.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -10,7 +10,7 @@ import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { cayBackend } from "cay/eve";
+import { cayBackend } from "cay-sandbox/eve";
 import { cay, countingProxy, directory, newHandle, removeLater, sandboxOf, sessionKey } from "./eve_support.mjs";
 import { runs, until } from "./sdk_support.mjs";
 
@@ -21,7 +21,7 @@ const LAST_OF_BACKENDS = "eve-0.63";
 const OF_THE_SEED = "eve-0.27";
 
 /** The directory of an installed package. */
-const packageOf = (name) => join(dirname(fileURLToPath(import.meta.resolve("cay/package.json"))), "..", name);
+const packageOf = (name) => join(dirname(fileURLToPath(import.meta.resolve("cay-sandbox/package.json"))), "..", name);
 
 /** A copy of an eve project, with eve and cay installed: eve writes into its project. */
 async function project(source, eve, plugIn) {
@@ -33,7 +33,7 @@ async function project(source, eve, plugIn) {
   for (const name of eve === OF_THE_SEED ? ["glob", "grep"] : []) await rm(join(path, "agent", "tools", `${name}.ts`));
   await mkdir(join(path, "node_modules"));
   await symlink(packageOf(eve), join(path, "node_modules", "eve"));
-  await symlink(packageOf("cay"), join(path, "node_modules", "cay"));
+  await symlink(packageOf("cay-sandbox"), join(path, "node_modules", "cay-sandbox"));
   return path;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/eve: the session that tools get, member by member, as eve's types and its own backends have it.
+// cay-sandbox/eve: the session that tools get, member by member, as eve's types and its own backends have it.
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
-import { CayError, Invalid, NotFound, Unsupported } from "cay";
+import { CayError, Invalid, NotFound, Unsupported } from "cay-sandbox";
 import { bytes, cay, newHandle, sandboxOf, sessionKey, text } from "./eve_support.mjs";
 import { runs, until } from "./sdk_support.mjs";
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of cay/eve share.
+// What the tests of cay-sandbox/eve share.
 
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
-import { Cay } from "cay";
-import { cayBackend, cayProvider } from "cay/eve";
+import { Cay } from "cay-sandbox";
+import { cayBackend, cayProvider } from "cay-sandbox/eve";
 
 export const cay = new Cay();
 export const text = (stream) => new Response(stream).text();

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
-import * as sdk from "cay";
+import * as sdk from "cay-sandbox";
 import { shared, text, until } from "./sdk_support.mjs";
 
 const { Cay, CayError, Conflict, Gone, Invalid, NotFound, Unavailable, Unsupported } = sdk;
@@ -302,7 +302,7 @@ test("close: what comes after it opens connections anew", async () => {
 
 test("idle connections do not hold up the end of a program", async () => {
   const { spawn } = await import("node:child_process");
-  const program = 'import { Cay } from "cay"; await new Cay().version(); console.log("done")';
+  const program = 'import { Cay } from "cay-sandbox"; await new Cay().version(); console.log("done")';
   const child = spawn(process.execPath, ["--input-type=module", "-e", program], { cwd: import.meta.dirname });
   let output = "";
   child.stdout.on("data", (chunk) => (output += chunk));

@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { test } from "node:test";
-import { Cay, NotFound } from "cay";
+import { Cay, NotFound } from "cay-sandbox";
 import { decode, encode, runs, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared();
@@ -169,7 +169,7 @@ test("exec: without a reason it is the signal's own AbortError, a timeout's Time
 test("exec: a program that is killed takes its command with it", async () => {
   const { box } = context;
   const command = "setsid sleep 8889 & sleep 8889";
-  const program = `import { Cay } from "cay"; await new Cay().attach("${box.id}").exec("${command}")`;
+  const program = `import { Cay } from "cay-sandbox"; await new Cay().attach("${box.id}").exec("${command}")`;
   const child = spawn(process.execPath, ["--input-type=module", "-e", program], { cwd: import.meta.dirname });
   await until(() => runs(box, "sleep 8889"));
   child.kill("SIGKILL");

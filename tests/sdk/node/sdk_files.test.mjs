@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
-import { CayError, Denied, Invalid, NoSpace, NotFound } from "cay";
+import { CayError, Denied, Invalid, NoSpace, NotFound } from "cay-sandbox";
 import { encode, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared();

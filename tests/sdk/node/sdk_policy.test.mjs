@@ -8,10 +8,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { Cay, Limit } from "cay";
-import { cayHarnessSandbox, createCaySandbox } from "cay/ai-sdk";
-import { cayProvider } from "cay/eve";
-import { CaySandbox } from "cay/strands";
+import { Cay, Limit } from "cay-sandbox";
+import { cayHarnessSandbox, createCaySandbox } from "cay-sandbox/ai-sdk";
+import { cayProvider } from "cay-sandbox/eve";
+import { CaySandbox } from "cay-sandbox/strands";
 
 const POLICY = "[tenant acme]\nttl_max = 2h\nidle_max = 20m\noutput_max = 16M\n";
 const CEILINGS = [7_200_000, 1_200_000];

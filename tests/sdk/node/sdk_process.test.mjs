@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cay, CayError, Conflict, NotFound, OutputLost, Timeout } from "cay";
+import { Cay, CayError, Conflict, NotFound, OutputLost, Timeout } from "cay-sandbox";
 import { decode, encode, runs, shared, text, until } from "./sdk_support.mjs";
 
 const context = shared({ output: "64M" });

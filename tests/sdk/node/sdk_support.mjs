@@ -3,14 +3,14 @@
 // What the tests of the SDK share.
 
 import { after, before } from "node:test";
-import { Cay } from "cay";
+import { Cay } from "cay-sandbox";
 
 export const encode = (text) => new TextEncoder().encode(text);
 export const decode = (bytes) => new TextDecoder().decode(bytes);
 export const text = (stream) => new Response(stream).text();
 
 /** A module of the package that it does not export. */
-export const internal = (name) => import(new URL(`./${name}.js`, import.meta.resolve("cay")));
+export const internal = (name) => import(new URL(`./${name}.js`, import.meta.resolve("cay-sandbox")));
 
 /** A client and a sandbox that the tests of one file share, removed afterwards. */
 export function shared(spec = {}) {

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cay, Unauthorized, Unavailable } from "cay";
+import { Cay, Unauthorized, Unavailable } from "cay-sandbox";
 import { text } from "./sdk_support.mjs";
 
 const host = process.env.CAY_TEST_TCP;

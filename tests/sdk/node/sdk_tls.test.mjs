@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { Cay, Unavailable } from "cay";
+import { Cay, Unavailable } from "cay-sandbox";
 import { text } from "./sdk_support.mjs";
 
 const host = process.env.CAY_TEST_TCP;

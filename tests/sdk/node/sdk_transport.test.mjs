@@ -10,7 +10,7 @@ import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
-import { Cay, Gone, Internal, OutputLost, Stalled, TooLarge, Unavailable } from "cay";
+import { Cay, Gone, Internal, OutputLost, Stalled, TooLarge, Unavailable } from "cay-sandbox";
 import { decode, text } from "./sdk_support.mjs";
 
 let directory, server, cay;
@@ -392,7 +392,7 @@ test("an answer of 200 that is no JSON is Internal: this is not cayd", async () 
 
 test("a stream that nobody reads any more does not hold up the end of a program", async () => {
   const program = `
-    import { Cay } from "cay";
+    import { Cay } from "cay-sandbox";
     const process = new Cay().attach("a").process(1);
     const reader = process.stdout.getReader();
     await reader.read();

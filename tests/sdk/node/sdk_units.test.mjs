@@ -8,7 +8,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Cay, CayError, checkNetworkPolicy, Internal, Invalid, TooLarge } from "cay";
+import { Cay, CayError, checkNetworkPolicy, Internal, Invalid, TooLarge } from "cay-sandbox";
 import { decode, encode, internal, text } from "./sdk_support.mjs";
 
 const { FrameParser, LineParser } = await internal("frames");

@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Cay, OutputLost, Stalled, TooLarge } from "cay";
+import { Cay, OutputLost, Stalled, TooLarge } from "cay-sandbox";
 import { shared, until } from "./sdk_support.mjs";
 
 const context = shared();
@@ -101,9 +101,9 @@ test("the reason of an end", async () => {
 
 const PROGRAMS = {
   exec: "await box.exec('setsid sleep 1000 & sleep 1000')",
-  "ai-sdk": `const { createSandboxSession } = await import("cay/ai-sdk");
+  "ai-sdk": `const { createSandboxSession } = await import("cay-sandbox/ai-sdk");
     await createSandboxSession(box, { workingDirectory: "/tmp" }).run({ command: "setsid sleep 1000 & sleep 1000" })`,
-  strands: `const { CaySandbox } = await import("cay/strands");
+  strands: `const { CaySandbox } = await import("cay-sandbox/strands");
     await new CaySandbox(box, { workingDir: "/tmp" }).execute("setsid sleep 1000 & sleep 1000")`,
 };
 
@@ -111,7 +111,7 @@ test("the command of a program that is killed is gone within seconds", async () 
   const cay = new Cay();
   const boxes = await Promise.all(Object.keys(PROGRAMS).map(() => cay.create({ idle: 600 })));
   const program = (code, id) =>
-    `import { Cay } from "cay"; const box = new Cay().attach("${id}"); ${code}`;
+    `import { Cay } from "cay-sandbox"; const box = new Cay().attach("${id}"); ${code}`;
   const children = Object.values(PROGRAMS).map((code, i) =>
     spawn(process.execPath, ["--input-type=module", "--eval", program(code, boxes[i].id)], { stdio: "inherit" }),
   );

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/strands under the published @strands-agents/sdk: agents whose model follows a script, the vended tools, plugins
+// cay-sandbox/strands under the published @strands-agents/sdk: agents whose model follows a script, the vended tools, plugins
 // and storages.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -12,8 +12,8 @@ import { ContextOffloader } from "@strands-agents/sdk/vended-plugins/context-off
 import { AgentSkills } from "@strands-agents/sdk/vended-plugins/skills";
 import { fileEditor } from "@strands-agents/sdk/vended-tools/file-editor";
 import { makeShell } from "@strands-agents/sdk/vended-tools/shell";
-import { Cay } from "cay";
-import { CaySandbox } from "cay/strands";
+import { Cay } from "cay-sandbox";
+import { CaySandbox } from "cay-sandbox/strands";
 import { z } from "zod";
 import { Script } from "./strands_support.mjs";
 

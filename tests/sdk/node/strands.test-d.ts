@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types of cay/strands: it fits where @strands-agents/sdk takes a Sandbox. Compiled, never run.
+// Types of cay-sandbox/strands: it fits where @strands-agents/sdk takes a Sandbox. Compiled, never run.
 import { Agent, type ExecutionResult, type FileInfo, type Sandbox, type StreamChunk } from "@strands-agents/sdk";
 import { LocalFileStorage } from "@strands-agents/sdk/storage";
-import { Cay, type Sandbox as Box } from "cay";
-import { CaySandbox, type CaySandboxOptions } from "cay/strands";
+import { Cay, type Sandbox as Box } from "cay-sandbox";
+import { CaySandbox, type CaySandboxOptions } from "cay-sandbox/strands";
 
 const options: CaySandboxOptions = { memory: "512M", ttl: 60, workingDir: "/srv", host: "unix:/run/cay/cayd.sock" };
 const lazy: Sandbox = new CaySandbox(options);

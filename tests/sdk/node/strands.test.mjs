@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/strands: the abstract class Sandbox of @strands-agents/sdk on a real cayd. Agents are in strands-agent.test.mjs.
+// cay-sandbox/strands: the abstract class Sandbox of @strands-agents/sdk on a real cayd. Agents are in strands-agent.test.mjs.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
 import { Sandbox, SandboxAbortError, SandboxPathNotFoundError, SandboxTimeoutError } from "@strands-agents/sdk";
-import { Cay, Denied, Gone, Invalid, Sandbox as Box } from "cay";
-import { CaySandbox } from "cay/strands";
+import { Cay, Denied, Gone, Invalid, Sandbox as Box } from "cay-sandbox";
+import { CaySandbox } from "cay-sandbox/strands";
 
 const cay = new Cay();
 let sandbox;

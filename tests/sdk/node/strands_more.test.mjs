@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cay/strands: what the SDK asks of its own sandboxes beyond strands.test.mjs: many calls at once, odd names, the
+// cay-sandbox/strands: what the SDK asks of its own sandboxes beyond strands.test.mjs: many calls at once, odd names, the
 // factories of its tools; and what is not there.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -9,8 +9,8 @@ import { Agent, SandboxTimeoutError } from "@strands-agents/sdk";
 import { bash } from "@strands-agents/sdk/vended-tools/bash";
 import { makeFileEditor } from "@strands-agents/sdk/vended-tools/file-editor";
 import { makeShell } from "@strands-agents/sdk/vended-tools/shell";
-import { Cay } from "cay";
-import { CaySandbox } from "cay/strands";
+import { Cay } from "cay-sandbox";
+import { CaySandbox } from "cay-sandbox/strands";
 import { Script } from "./strands_support.mjs";
 
 const cay = new Cay();

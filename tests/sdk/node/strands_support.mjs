@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of cay/strands with agents share.
+// What the tests of cay-sandbox/strands with agents share.
 import { Model } from "@strands-agents/sdk";
 
 /** A model that says what its script says: {name, input} calls a tool, a text ends the turn. */

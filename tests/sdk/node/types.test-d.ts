@@ -20,7 +20,7 @@ import {
   type ProcessInfo,
   type Sandbox,
   type SandboxInfo,
-} from "cay";
+} from "cay-sandbox";
 
 /** Fails to compile unless both are the same type. */
 function same<A>() {

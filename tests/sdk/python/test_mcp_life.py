@@ -353,7 +353,7 @@ def test_what_cannot_work_at_all_ends_with_1(capsys, tmp_path):
 
 
 def test_without_the_package_mcp_it_says_what_to_install():
-    """The extra cay[mcp]."""
+    """The extra cay-sandbox[mcp]."""
     hide = "import sys; sys.modules['mcp'] = None\nimport cay.mcp"
     done = subprocess.run([sys.executable, "-B", "-c", hide], capture_output=True, text=True, timeout=30)
     assert "pip install 'mcp>=2.1'" in done.stderr

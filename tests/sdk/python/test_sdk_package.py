@@ -60,16 +60,20 @@ def test_types():
 
 
 def test_what_is_installed(tmp_path):
-    """A copy that pip installs has all modules, the mark of typed packages, its version and the program cay-mcp."""
-    shutil.copytree(SDK, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    """What pip installs has all modules, the mark of typed packages, its version and the program cay-mcp; the sources
+    that it was installed from are as they were."""
+    source = tmp_path / "source"
+    shutil.copytree(SDK, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    before = sorted(source.rglob("*"))
     run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-        "--no-build-isolation", "--no-index", "--target", tmp_path / "target", tmp_path / "source")
+        "--no-build-isolation", "--no-index", "--target", tmp_path / "target", source)
+    assert sorted(source.rglob("*")) == before
     target = tmp_path / "target"
     files = {str(file.relative_to(SDK / "src")) for file in (SDK / "src/cay").rglob("*")
              if file.suffix == ".py" or file.name == "py.typed"}
     assert all((target / file).exists() for file in files)
     program = ("import cay, importlib.metadata as m; assert cay.__file__.startswith(%r); "
-               "assert m.version('cay') == cay.__version__" % str(target))
+               "assert m.version('cay-sandbox') == cay.__version__" % str(target))
     run(sys.executable, "-c", program, env={**os.environ, "PYTHONPATH": str(target)})
     assert (target / "bin/cay-mcp").exists()
 

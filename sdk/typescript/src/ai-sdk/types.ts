@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The shapes of the AI SDK's sandbox interfaces, as far as cay fills them in. They are written down here and not
-// imported, so that `cay/ai-sdk` compiles with `ai` alone, with `@ai-sdk/harness` alone and with any of their versions:
+// imported, so that `cay-sandbox/ai-sdk` compiles with `ai` alone, with `@ai-sdk/harness` alone and with any of their versions:
 // the interfaces are experimental and each package brings a copy of its own. tests/sdk/node/ai-sdk.test-d.ts proves
 // that what is made here is assignable to the published types.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // eve's two plug-in points, as far as cay fills them in. They are written down here and not imported: no version of eve
-// has both, and `cay/eve` is to load with any. tests/sdk/node/eve.test-d.ts proves that what is made here fits the
+// has both, and `cay-sandbox/eve` is to load with any. tests/sdk/node/eve.test-d.ts proves that what is made here fits the
 // published types.
 
 import type { Recipe, SeedFile } from "./recipe.js";

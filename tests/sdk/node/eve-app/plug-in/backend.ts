@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // agent/sandbox/sandbox.ts for eve until 0.63.
-import { cayBackend } from "cay/eve";
+import { cayBackend } from "cay-sandbox/eve";
 import { defineSandbox } from "eve/sandbox";
 
 export default defineSandbox({

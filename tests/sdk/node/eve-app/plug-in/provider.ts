@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // agent/sandbox/sandbox.ts for eve 0.64 and later.
-import { cayProvider } from "cay/eve";
+import { cayProvider } from "cay-sandbox/eve";
 import { defineSandbox } from "eve/sandbox";
 import { defineSandboxProvider } from "eve/sandbox/provider";
 
