@@ -239,9 +239,11 @@ static void bash_values(struct cay_buf *out)
 {
     buf_str(out, "\n_cay_list() {\n    case \" $1 \" in\n");
     for (size_t i = 0; i < CAY_COUNT(values); i++)
-        for (const char *p = values[i].option; *p; p += strcspn(p, " ") + (strchr(p, ' ') != NULL))
-            buf_fmt(out, "    \" %.*s \") echo '%s' ;;\n", (int)strcspn(p, " "), p,
-                    values[i].values);
+        for (const char *p = values[i].option; *p;) {
+            size_t n = strcspn(p, " ");
+            buf_fmt(out, "    \" %.*s \") echo '%s' ;;\n", (int)n, p, values[i].values);
+            p += n + (p[n] != 0);
+        }
     buf_str(out, "    esac\n}\n");
 }
 
