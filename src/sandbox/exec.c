@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct cay_proc {
     struct cay *cay;
@@ -204,10 +205,12 @@ static struct cay_proc *open_saved_log(struct cay_sandbox *sandbox, uint64_t fro
         cay_fail_errno(err, errno, "cannot open the saved output of sandbox '%s'", sandbox->id);
         return NULL;
     }
-    uint64_t end;
+    struct stat st;
+    if (log >= 0 && (fstat(log, &st) < 0 || !S_ISREG(st.st_mode)))
+        close_fd(&log); /* something else has its name: what it had is lost */
+    uint64_t start = 0, end;
     if (saved_end(sandbox, &end, err) < 0)
         return NULL;
-    uint64_t start = 0;
     ssize_t n = log < 0 ? 0 : pread(log, &start, sizeof(start), 0);
     if (n < 0) {
         cay_fail_errno(err, errno, "cannot read the saved output of sandbox '%s'", sandbox->id);
