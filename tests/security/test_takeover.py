@@ -191,6 +191,41 @@ def test_what_it_needs_is_left(scene):
     harness.wait_for(lambda: not harness.find_process(mark), 10, "the end of the process")
 
 
+def counter_of(scene):
+    """The keeper's child that looks into the sandbox's processes, after it was asked for the first time."""
+    children = [p for p in os.listdir("/proc") if p.isdigit() and harness.status(p, "PPid") == [str(scene.keeper)]]
+    found = next(int(p) for p in children if pathlib.Path(f"/proc/{p}/comm").read_text() == "cay-budget\n")
+    scene.engine.run("exec", "-d", scene.box, "--", "sh", "-c", "while :; do :; done", check=True)
+    harness.wait_for(lambda: harness.status(found, "Seccomp") == ["2"], 20, "the first question")
+    harness.wait_for(lambda: harness.status(found, "State")[0] == "S", 20, "the answer")
+    return found
+
+
+COUNTER = {name: FILES[name] for name in ("secret-write", "new-file", "memory-of-another", "core-pattern", "directory")}
+COUNTER |= {name: CALLS[name] for name in ("chmod", "kill", "ptrace", "read-memory", "execve", "mount", "setuid", "code",
+                                           "socket-unix", "socket-inet", "memfd", "io-uring")}
+
+
+@pytest.mark.attack("takeover-counter", "engine", "what counts for the keeper, taken over, writes, kills, starts programs")
+def test_counter(scene):
+    counter = counter_of(scene)
+    assert int(harness.status(counter, "CapPrm")[0], 16) == 1 << 19  # SYS_PTRACE
+    assert int(harness.status(counter, "CapBnd")[0], 16) == 0
+    assert len(os.listdir(f"/proc/{counter}/fd")) == 5
+    for name, attack in COUNTER.items():
+        with inject.Taken(counter) as call:
+            result = attack(call, scene)
+        assert inject.refused(result), f"the counter could: {name} {result}"
+        if name not in ("code", "execve"):
+            won = control(attack, scene)
+            assert won >= 0, f"the control could not: {name} {os.strerror(-won)}"
+
+
+def test_a_sandbox_outlives_its_counter(scene):
+    os.kill(counter_of(scene), signal.SIGKILL)
+    assert scene.engine.sh(scene.box, "echo alive").stdout == "alive\n"
+
+
 def test_status_of_a_keeper(scene):
     allowed = 1 << 0 | 1 << 1 | 1 << 5 | 1 << 24  # CHOWN DAC_OVERRIDE KILL SYS_RESOURCE
     held = int(harness.status(scene.keeper, "CapPrm")[0], 16)
