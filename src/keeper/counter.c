@@ -60,11 +60,10 @@ static void count(struct counter *c, unsigned kinds, struct counter_answer *out)
                                    .kinds = kinds,
                                    .fds = c->k->spec.spec.fds,
                                    .own_filters = c->own_filters};
-    uint64_t now = cay_now_us();
     if (!c->counting)
         c->started = c->now;
-    bool all = holdings_quick(&c->quick, &of, now + QUICK_US);
-    bool deep_all = holdings_deep(&c->deep, &of, cay_now_us() + SLICE_US);
+    bool all = holdings_quick(&c->quick, &of, QUICK_US);
+    bool deep_all = holdings_deep(&c->deep, &of, SLICE_US);
     struct budget_held held = c->deep.held;
     for (unsigned kind = 0; kind < BUDGET_KINDS; kind++)
         held.of[kind] += c->quick.held.of[kind];
@@ -141,7 +140,7 @@ static _Noreturn void run(const struct keeper *k, pid_t keeper, int sock, char *
     _exit(0);
 }
 
-int counter_start(const struct keeper *k, char *program)
+int counter_start(const struct keeper *k, char *program, pid_t *pid)
 {
     int pair[2];
     if (sock_pair(pair) < 0)
@@ -150,5 +149,6 @@ int counter_start(const struct keeper *k, char *program)
     pid_t keeper = getpid(), child = fork();
     if (child == 0)
         run(k, keeper, theirs, program);
+    *pid = child;
     return child < 0 ? -1 : steal_fd(&ours);
 }

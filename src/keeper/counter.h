@@ -6,8 +6,9 @@
  * that is less confined. It talks to nobody but the keeper, which asks with a byte; of the sandbox
  * it reads what the kernel says in /proc.
  *
- * Rights: CAP_SYS_PTRACE as root, two descriptors; from the first question on, so not for what ends
- * within a second, an allow list of system calls with which nothing can be written.
+ * Rights: CAP_SYS_PTRACE as root, two descriptors beside /dev/null; from the first question on, so
+ * not for what ends within a second, an allow list of system calls with which nothing can be
+ * written.
  */
 #ifndef CAY_KEEPER_COUNTER_H
 #define CAY_KEEPER_COUNTER_H
@@ -25,6 +26,6 @@ struct counter_answer {
 
 /* Forks. The keeper's end of the socket, or -1 with errno. `program`: its argv[0], to be renamed.
  */
-int counter_start(const struct keeper *k, char *program);
+int counter_start(const struct keeper *k, char *program, pid_t *pid);
 
 #endif

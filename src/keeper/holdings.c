@@ -89,31 +89,40 @@ static int add_thread(pid_t id, void *data)
     return 0;
 }
 
+/* Every process is the child of one thread, so none comes twice. */
+static void add_children(struct threads *processes, pid_t process, pid_t thread)
+{
+    char path[64], number[32];
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", process, thread);
+    FILE *file = fopen(path, "re");
+    while (file && fscanf(file, "%31s", number) == 1)
+        (void)add_thread((pid_t)strtol(number, NULL, 10), processes);
+    if (file)
+        fclose(file);
+}
+
 /* Where there are no cgroups: what init and its descendants have forked, thread by thread. */
 static void add_family(struct threads *threads, pid_t init)
 {
-    char path[64], text[16384];
-    size_t next = threads->n;
-    (void)add_thread(init, threads);
-    for (; next < threads->n; next++) {
-        pid_t process = threads->ids[next];
+    char path[64];
+    struct threads processes = {.ids = malloc(MAX_THREADS * sizeof(pid_t))};
+    if (processes.ids)
+        (void)add_thread(init, &processes);
+    for (size_t next = 0; next < processes.n; next++) {
+        pid_t process = processes.ids[next];
         snprintf(path, sizeof(path), "/proc/%d/task", process);
         DIR *tasks = opendir(path);
         for (struct dirent *e; tasks && (e = readdir(tasks));) {
             pid_t thread = (pid_t)strtol(e->d_name, NULL, 10);
             if (thread <= 0)
                 continue;
-            if (thread != process)
-                (void)add_thread(thread, threads);
-            snprintf(path, sizeof(path), "/proc/%d/task/%d/children", process, thread);
-            char *at = text, *end;
-            read_text(path, text, sizeof(text));
-            for (pid_t child; (child = (pid_t)strtol(at, &end, 10)) > 0; at = end)
-                (void)add_thread(child, threads);
+            (void)add_thread(thread, threads);
+            add_children(&processes, process, thread);
         }
         if (tasks)
             closedir(tasks);
     }
+    free(processes.ids);
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -122,16 +131,18 @@ static int compare_ids(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static void find_threads(struct threads *out, const struct holdings_of *of)
+/* False: they could not be looked for, as there is init at least. */
+static bool find_threads(struct threads *out, const struct holdings_of *of)
 {
     out->ids = malloc(MAX_THREADS * sizeof(*out->ids));
     if (!out->ids)
-        return;
+        return false;
     if (of->cgroup->kind == CGROUP_NONE)
         add_family(out, of->init);
     else
         (void)cgroup_each_thread(of->cgroup, add_thread, out);
     qsort(out->ids, out->n, sizeof(*out->ids), compare_ids);
+    return out->n > 0;
 }
 
 struct thread {
@@ -158,10 +169,11 @@ int holdings_filters(pid_t pid)
     return read_thread(pid, &thread) ? thread.filters : 0;
 }
 
-/* Where the kernel does not tell, all are: nobody is ended for what may be counted twice. */
+/* Only with one that is lower, so that of several that are the same one is counted. Where the
+ * kernel does not tell, all are: nobody is ended for what may be counted twice. */
 static bool is_same(pid_t a, pid_t b, int what, int fd)
 {
-    if (b <= 0 || a == b)
+    if (b <= 0 || b >= a)
         return false;
     long order = syscall(SYS_kcmp, a, b, what, fd, fd);
     return order == 0 || (order < 0 && errno != ESRCH && errno != EBADF);
@@ -371,10 +383,12 @@ static bool look_at_files(struct holdings *h, const struct thread *thread, uint6
     if (dir < 0 || lseek(dir, h->fd + 2, SEEK_SET) < 0)
         return true;
     for (int fd; (fd = next_fd(dir, &entries)) >= 0; h->fd = fd + 1) {
-        if (cay_now_us() >= end_us)
-            return false;
         look_at_file(h, dir, fd);
         h->held.seen++;
+        if (cay_now_us() >= end_us) {
+            h->fd = fd + 1;
+            return false;
+        }
     }
     return true;
 }
@@ -405,14 +419,17 @@ static void look_at_thread(struct holdings *h, const struct thread *thread,
     count_sockets(h, thread, of->kinds);
 }
 
-static bool count(struct holdings *h, const struct holdings_of *of, bool deep, uint64_t end_us)
+/* Each call gets on by a thread or a file at least, however long it took to find the threads. */
+static bool count(struct holdings *h, const struct holdings_of *of, bool deep, uint64_t time_us)
 {
     struct threads threads = {0};
     struct thread thread = {0};
-    bool done = true;
-    find_threads(&threads, of);
-    if (deep && !h->held.all)
+    bool done = find_threads(&threads, of), first = true;
+    if (deep && done && !h->all_known) {
         h->held.all = all_files(&threads);
+        h->all_known = true;
+    }
+    uint64_t end_us = cay_now_us() + time_us;
     for (size_t i = 0; i < threads.n && done; i++) {
         pid_t id = threads.ids[i];
         thread.before = i ? threads.ids[i - 1] : 0;
@@ -421,7 +438,7 @@ static bool count(struct holdings *h, const struct holdings_of *of, bool deep, u
         if (id != h->thread)
             h->fd = 0;
         h->thread = id;
-        if (cay_now_us() >= end_us) {
+        if (!first && cay_now_us() >= end_us) {
             done = false;
         } else if (deep) {
             done = look_at_files(h, &thread, end_us);
@@ -430,18 +447,19 @@ static bool count(struct holdings *h, const struct holdings_of *of, bool deep, u
         }
         if (done)
             h->thread = id + 1;
+        first = false;
     }
     free(threads.ids);
     return done;
 }
 
-bool holdings_quick(struct holdings *h, const struct holdings_of *of, uint64_t end_us)
+bool holdings_quick(struct holdings *h, const struct holdings_of *of, uint64_t time_us)
 {
-    return count(h, of, false, end_us);
+    return count(h, of, false, time_us);
 }
 
-bool holdings_deep(struct holdings *h, const struct holdings_of *of, uint64_t end_us)
+bool holdings_deep(struct holdings *h, const struct holdings_of *of, uint64_t time_us)
 {
     unsigned slow = 1u << BUDGET_FILES | 1u << BUDGET_LOCKS | 1u << BUDGET_TERMINALS;
-    return !(of->kinds & slow) || count(h, of, true, end_us);
+    return !(of->kinds & slow) || count(h, of, true, time_us);
 }

@@ -18,7 +18,8 @@
 /* One count that is being made. Zeroed is a new one. */
 struct holdings {
     struct budget_held held;
-    pid_t thread; /* all before it are counted; of it those below `fd` */
+    bool all_known; /* held.all */
+    pid_t thread;   /* all before it are counted; of it those below `fd` */
     int fd;
     size_t n_nets;
     uint64_t nets[HOLDINGS_NETS];
@@ -40,8 +41,8 @@ void holdings_host(struct budget_host *out);
 int holdings_filters(pid_t pid);
 /* What takes microseconds for a thread: open files, sockets, filters. And what is slow, because it
  * looks at every open file: locks, terminals, files that are on their way through a socket. Both
- * count until `end_us`; true: that was the last. */
-bool holdings_quick(struct holdings *h, const struct holdings_of *of, uint64_t end_us);
-bool holdings_deep(struct holdings *h, const struct holdings_of *of, uint64_t end_us);
+ * count for `time_us`, once they have found the threads; true: that was the last. */
+bool holdings_quick(struct holdings *h, const struct holdings_of *of, uint64_t time_us);
+bool holdings_deep(struct holdings *h, const struct holdings_of *of, uint64_t time_us);
 
 #endif

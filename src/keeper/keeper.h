@@ -11,6 +11,7 @@
  *   group.c   their cgroups
  *   oom.c     the one that ran out of memory
  *   watch.c   whether the sandbox takes what no control group counts:
+ *   counter.c  the process that is asked,
  *   budget.c  how much is too much, and
  *   holdings.c  how much it is
  *   lease.c   starts that can be repeated, and the end of what nobody stays with
@@ -141,7 +142,8 @@ enum phase {
 /* watch.c */
 struct watcher {
     struct timer timer;
-    struct watch answer;  /* of the counter; -1: there is none any more */
+    struct watch answer; /* of the counter; -1: there is none any more */
+    pid_t pid;
     bool asked, counting; /* counting: the last answer was not the last of its count */
     uint64_t cpu_us;
 };

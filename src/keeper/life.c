@@ -286,6 +286,8 @@ void life_end(struct keeper *k, enum cay_state state, const char *reason, uint64
             cgroup_freeze(&k->cgroup, false);
         k->state = state;
         k->reason = reason;
+        if (paused && grace_ms)
+            watch_start(k); /* they run again, to end */
         /* `processes` and the rest stay as they are until the record of the end is written. */
     }
     k->phase = PHASE_STOPPING;

@@ -65,7 +65,7 @@ static uint64_t serving_with(const struct cgroup *cg)
 #define OWN (SHED_READ | SHED_WRITE | SHED_MAKE | SHED_REMOVE_FILE | SHED_REMOVE_DIR)
 /* Of each part: the sandbox's group, what it is in (BASE, or the root of the hierarchy), and what
  * BASE is in (it goes with the last sandbox). */
-#define MAX_PATHS (6 + 3 * CGROUP_PARTS)
+#define MAX_PATHS (7 + 3 * CGROUP_PARTS)
 
 /* What is opened here is closed again. */
 struct reach {
@@ -77,7 +77,7 @@ struct reach {
 
 static void reach_add(struct reach *reach, int dir, unsigned rights)
 {
-    if (dir >= 0)
+    if (dir >= 0 && reach->n < MAX_PATHS)
         reach->paths[reach->n++] = (struct shed_path){dir, rights};
 }
 
@@ -87,6 +87,12 @@ static void reach_open(struct reach *reach, int parent, const char *name, unsign
     int dir = openat(parent, name, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0) {
         reach->failed |= errno != ENOENT;
+        return;
+    }
+    if (reach->n == MAX_PATHS) {
+        close(dir);
+        reach->failed = true;
+        errno = EOVERFLOW;
         return;
     }
     reach->opened[reach->n] = true;

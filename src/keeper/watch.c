@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #define LOOK_US 1000000
 #define LOOK_SELDOM_US 10000000
@@ -75,6 +76,7 @@ static void on_answer(struct watch *watch, uint32_t events)
         int fd = watch->fd;
         loop_forget(&k->loop, watch);
         close(fd);
+        waitpid(w->pid, NULL, WNOHANG);
         watch_stop(k);
         return;
     }
@@ -91,7 +93,7 @@ static void on_answer(struct watch *watch, uint32_t events)
 int watch_counter(struct keeper *k)
 {
     struct watch *watch = &k->watcher.answer;
-    int fd = counter_start(k, k->program);
+    int fd = counter_start(k, k->program, &k->watcher.pid);
     if (fd < 0)
         return -1;
     *watch = (struct watch){.fd = -1, .ready = on_answer};
