@@ -46,6 +46,8 @@ static const char *const proc_covers[] = {
     "partitions",
     "diskstats",
     "fs",
+    /* How many control groups the host has, which is how many sandboxes. */
+    "cgroups",
 };
 
 /* All that is shown of /sys: what programs ask to size themselves, and the sandbox's own

@@ -146,6 +146,7 @@ struct watcher {
     pid_t pid;
     bool asked, counting; /* counting: the last answer was not the last of its count */
     uint64_t cpu_us;
+    uint64_t due_us; /* the look that a pause put off; 0: none */
 };
 
 struct keeper {

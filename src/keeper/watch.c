@@ -43,6 +43,7 @@ static void on_look(struct timer *timer)
 {
     struct keeper *k = container_of(timer, struct keeper, watcher.timer);
     struct watcher *w = &k->watcher;
+    w->due_us = 0;
     if (k->phase >= PHASE_KILLING || k->state == CAY_STATE_PAUSED)
         return;
     uint64_t cpu = cgroup_cpu(&k->cgroup), next = cay_now_us() + LOOK_US;
@@ -104,7 +105,10 @@ int watch_counter(struct keeper *k)
 void watch_start(struct keeper *k)
 {
     struct timer *timer = &k->watcher.timer;
-    uint64_t at_us = cay_now_us() + LOOK_US;
+    uint64_t now = cay_now_us(), at_us = now + LOOK_US;
+    /* However often it is paused, the next look does not move away. */
+    if (k->watcher.due_us)
+        at_us = CAY_MIN(at_us, CAY_MAX(now, k->watcher.due_us));
     if ((timer->armed && timer->at_us <= at_us) || k->phase >= PHASE_KILLING ||
         k->watcher.answer.fd < 0)
         return;
@@ -114,5 +118,7 @@ void watch_start(struct keeper *k)
 
 void watch_stop(struct keeper *k)
 {
+    if (k->watcher.timer.armed)
+        k->watcher.due_us = k->watcher.timer.at_us;
     timer_clear(&k->loop, &k->watcher.timer);
 }

@@ -347,6 +347,7 @@ def test_network_is_closed_and_loopback_works(user, ubox):
     assert user.run("exec", ubox, "--", "python3", "-c", script).stdout == "lo\nclosed\n"
 
 
+THREADS = "import threading, time\nfor _ in range(5): threading.Thread(target=time.sleep, args=[600], daemon=True).start()\n"
 HOARD = """
 import fcntl, os, time
 if os.fork():
@@ -361,9 +362,9 @@ time.sleep(120)
 
 
 def test_who_hoards_what_nobody_counts_is_ended(user):
-    """Without cgroups, too: who is in the sandbox is told by who started whom."""
+    """Without cgroups, too: who is in the sandbox is told by who started whom, whatever threads it has."""
     identifier = user.create()
-    user.run("exec", "-d", identifier, "--", "python3", "-c", HOARD)
+    user.run("exec", "-d", identifier, "--", "python3", "-c", THREADS + HOARD)
     until(lambda: state(user, identifier) == "oom", 150)
     assert info(user, identifier)["reason"].startswith("file locks: ")
     user.run("rm", "-f", identifier)

@@ -95,6 +95,18 @@ def test_a_pause_does_not_end_the_watch(cay, box):
     must_end(cay, sandbox, "file locks")
 
 
+@pytest.mark.attack("uncounted-pauses", "exhaustion", "a hoard under pauses that come faster than looks")
+def test_many_pauses_do_not_end_the_watch(cay, box):
+    sandbox = box("--memory", "64M")
+    sandbox.background(harness.IN_SANDBOX, "hoard-locks", "700", "2", "120")
+    end = time.monotonic() + 150
+    while state_of(cay, sandbox)[0] != "oom" and time.monotonic() < end:
+        for verb in ("pause", "resume"):
+            cay.run(verb, sandbox.id)
+        time.sleep(0.5)
+    must_end(cay, sandbox, "file locks")
+
+
 @pytest.mark.attack("socket-buffers-udp", "exhaustion", "memory in UDP sockets, beyond that of the sandbox")
 def test_udp_buffers_are_limited(box, places):
     places["host"].run("hoard-udp", "128", "2", "0").must_win()

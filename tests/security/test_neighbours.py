@@ -17,7 +17,7 @@ def test_locks_of_neighbours(cay, box, sandboxes, profile):
     neighbour = box()
     inode = f":{os.stat(cay.run_dir / neighbour.id / 'status').st_ino} "
     assert inode in pathlib.Path("/proc/locks").read_text()  # the control: the host sees it
-    assert sandboxes(profile).must("cat /proc/locks") == ""
+    assert sandboxes(profile).must("cat /proc/locks /proc/cgroups") == ""
 
 
 CAP_SYS_RESOURCE = 24
