@@ -127,6 +127,19 @@ static int attach_lower(const struct jail_plan *plan, const struct jail_trees *t
     return 0;
 }
 
+/* What a user namespace finds mounted must stay where it is, also in a copy; an overlay has no
+ * copies of what is mounted in its layers. */
+static int overlay_failed(const struct jail_plan *plan, size_t i, struct cay_error *err)
+{
+    const char *target = plan->overlays[i].target;
+    if (errno == EINVAL && !plan->privileged && strcmp(target, "/") != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED,
+                        "cannot make an overlay over %s: parts of it are mounts of their own, as "
+                        "inside of a sandbox or a container; use another image than 'host'",
+                        target);
+    return cay_fail_errno(err, errno, "cannot make an overlay over the image's %s", target);
+}
+
 static int make_overlay(const struct jail_plan *plan, const struct jail_trees *trees, size_t i,
                         struct cay_error *err)
 {
@@ -151,8 +164,7 @@ static int make_overlay(const struct jail_plan *plan, const struct jail_trees *t
     if (config(fs, "lowerdir", lower.names) < 0 || config(fs, "upperdir", upper) < 0 ||
         config(fs, "workdir", work) < 0 || config(fs, "userxattr", NULL) < 0 ||
         sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return cay_fail_errno(err, errno, "cannot make an overlay over the image's %s",
-                              plan->overlays[i].target);
+        return overlay_failed(plan, i, err);
     int tree = sys_fsmount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
     return tree < 0 ? cay_fail_errno(err, errno, "cannot mount an overlay") : tree;
 }

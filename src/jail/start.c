@@ -347,7 +347,8 @@ static int clone_child(const struct jail_plan *plan, struct wires *wires, struct
     if (errno == EINVAL && plan->privileged)
         return cay_fail(err, CAY_E_UNSUPPORTED,
                         "root has no ids for sandboxes here, as this is a user namespace (another "
-                        "sandbox, a container); run cay as an ordinary user: su user -c 'cay ...'");
+                        "sandbox, a container); run cay as an ordinary user: su user -c 'cay run "
+                        "--image dir:PATH ...'");
     return cay_fail_errno(err, errno, "cannot make namespaces");
 }
 

@@ -131,7 +131,8 @@ static _Noreturn void run(const struct keeper *k, pid_t keeper, int sock, char *
     memcpy(program, NAME, CAY_MIN(strlen(program), sizeof(NAME) - 1));
     prctl(PR_SET_NAME, NAME, 0, 0, 0);
     signal(SIGTERM, SIG_IGN); /* what ends the sandbox is for the keeper to hear */
-    if (k->cay.privileged && (shed_bounding(0) < 0 || shed_caps(SHED_CAP(CAP_SYS_PTRACE)) < 0))
+    if (k->cay.privileged &&
+        ((shed_bounding(0) < 0 && errno != EPERM) || shed_caps(SHED_CAP(CAP_SYS_PTRACE)) < 0))
         _exit(1);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     close_but(sock, groups < 0 ? sock : groups);

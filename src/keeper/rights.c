@@ -24,11 +24,18 @@ static const uint64_t building =
     SHED_CAP(CAP_SYS_PTRACE) | SHED_CAP(CAP_MKNOD) | SHED_CAP(CAP_SETPCAP) | SHED_CAP(CAP_KILL) |
     SHED_CAP(CAP_SYS_RESOURCE);
 
+/* What programs could gain by being executed. A root without CAP_SETPCAP cannot change that, and
+ * with no_new_privs they gain nothing anyway. */
+static int shed_gains(int result)
+{
+    return result < 0 && errno == EPERM ? 0 : result;
+}
+
 static int drop_builder(bool privileged)
 {
     if (shed_new_privs() < 0)
         return -1;
-    if (privileged && (shed_root_magic() < 0 || shed_caps(building) < 0))
+    if (privileged && (shed_gains(shed_root_magic()) < 0 || shed_caps(building) < 0))
         return -1;
     return shed_signals() < 0 && errno != ENOTSUP ? -1 : 0;
 }
@@ -147,7 +154,8 @@ static int drop_server(struct keeper *k)
     /* Rootless this may be the first time; Landlock and the filter want it. */
     if (shed_new_privs() < 0 || watch_counter(k) < 0 || confine_paths(k) < 0)
         return -1;
-    if (k->cay.privileged && (shed_bounding(0) < 0 || shed_caps(serving_with(&k->cgroup)) < 0))
+    if (k->cay.privileged &&
+        (shed_gains(shed_bounding(0)) < 0 || shed_caps(serving_with(&k->cgroup)) < 0))
         return -1;
     return shed_calls((const struct sock_filter *)cay_seccomp_keeper,
                       size / sizeof(struct sock_filter));

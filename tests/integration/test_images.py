@@ -255,4 +255,7 @@ def test_cay_inside_of_nested(cay, make):
     box = make("--profile", "nested", "-v", f"{PROG}:/prog:ro")
     run = "CAY_LIBEXEC_DIR=/prog CAY_STATE_DIR=/tmp/$(id -u)/s CAY_RUN_DIR=/tmp/$(id -u)/r /prog/cay run -- id -u"
     refused(cay.sh(box, run), "ordinary user", "su user -c")
-    assert cay.sh(box, f"su user -c '{run}'").stdout == "0\n"
+    refused(cay.sh(box, f"su user -c '{run}'"), "/usr", "use another image")
+    image = "cd /tmp && mkdir -p i/bin i/dev i/proc i/sys i/tmp i/etc && cp /bin/busybox /tmp/i/bin && ln -s busybox /tmp/i/bin/id && "
+    own = run.replace("run --", "run --image dir:/tmp/i --")
+    assert cay.sh(box, image + f"su user -c '{own}'").stdout == "0\n"
