@@ -128,9 +128,22 @@ static bool must_stop(struct keeper *k, const struct proc *proc, bool all)
     return all || has_laggard(k, proc) || (k->alone_spent && !is_followed(k, proc));
 }
 
+static void trim(struct keeper *k, struct spool *spool, uint64_t bytes);
+
+/* What a follower that has gone still needed, and that is beyond the maximum. */
+static void drop_unneeded(struct keeper *k, struct proc *proc)
+{
+    struct spool *spool = &proc->spool;
+    spool->floor = flow_floor(k, proc);
+    if (spool_size(spool) > spool->max)
+        trim(k, spool, spool_size(spool) - spool->max);
+}
+
 void flow_check(struct keeper *k, struct proc *proc)
 {
     bool all = has_laggard(k, NULL);
+    if (proc)
+        drop_unneeded(k, proc);
     bool every = !proc || all != k->log_stopped;
     k->log_stopped = all;
     if (!every)
