@@ -252,8 +252,9 @@ struct proc *proc_find(struct keeper *k, pid_t pid);
 struct proc *proc_of_tag(struct keeper *k, uint32_t tag);
 void proc_kill_tree(struct proc *proc, int signal);
 void proc_resumed(struct proc *proc, uint64_t paused_us);
-void proc_warm(struct keeper *k);  /* parked: the first start will be as fast as a second one */
-void proc_sweep(struct keeper *k); /* gives empty cgroups of ended ones back */
+void proc_warm(struct keeper *k);      /* parked: the first start will be as fast as a second one */
+bool proc_any(const struct keeper *k); /* a command runs, or has left something behind */
+void proc_sweep(struct keeper *k);     /* gives empty cgroups of ended ones back */
 void proc_free(struct proc *proc);
 
 /* lease.c */

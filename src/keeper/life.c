@@ -346,11 +346,8 @@ void life_set_ttl(struct keeper *k, uint64_t ms)
 static bool in_use(struct keeper *k)
 {
     proc_sweep(k);
-    if (k->running)
+    if (proc_any(k))
         return true;
-    for (struct proc *p = k->procs; p; p = p->next)
-        if (p->lingering)
-            return true;
     for (struct client *c = k->clients; c; c = c->next)
         if (!c->creator || c->mode != CLIENT_IDLE)
             return true;

@@ -422,6 +422,16 @@ void proc_kill_tree(struct proc *proc, int signal)
     link_send(k, &msg, NULL, 0, &err);
 }
 
+bool proc_any(const struct keeper *k)
+{
+    if (k->running)
+        return true;
+    for (const struct proc *p = k->procs; p; p = p->next)
+        if (p->lingering)
+            return true;
+    return false;
+}
+
 void proc_sweep(struct keeper *k)
 {
     for (struct proc *p = k->procs, *next; p; p = next) {

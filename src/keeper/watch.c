@@ -24,16 +24,6 @@
 /* Without so much of the CPU since the last look there is nothing new to see. */
 #define IDLE_CPU_US 10000
 
-static bool is_in_use(const struct keeper *k)
-{
-    if (k->running)
-        return true;
-    for (const struct proc *p = k->procs; p; p = p->next)
-        if (p->lingering)
-            return true;
-    return false;
-}
-
 static void ask(struct watcher *w)
 {
     w->asked = w->answer.fd >= 0 && sock_send(w->answer.fd, "?", 1, NULL, 0) == 1;
@@ -47,7 +37,7 @@ static void on_look(struct timer *timer)
     if (k->phase >= PHASE_KILLING || k->state == CAY_STATE_PAUSED)
         return;
     uint64_t cpu = cgroup_cpu(&k->cgroup), next = cay_now_us() + LOOK_US;
-    bool in_use = is_in_use(k);
+    bool in_use = proc_any(k);
     bool moved = !cpu || cpu - w->cpu_us >= IDLE_CPU_US;
     if (w->asked) {
         /* It is slow: what was used meanwhile is for the next question. */
